@@ -1,0 +1,6 @@
+"""The transformer that reads `[context | canvas]`: attention, conditioning, rotary angles, the exact context cache."""
+
+from celeris.denoiser.context import Context
+from celeris.denoiser.transformer import Transformer
+
+__all__ = ["Context", "Transformer"]

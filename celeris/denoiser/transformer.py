@@ -1,0 +1,122 @@
+"""The denoiser: a trunk that reads clean context once and a noisy canvas many times."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from celeris.denoiser.attention import Canvas, Causal, backend
+from celeris.denoiser.block import Block
+from celeris.denoiser.conditioning import LevelEmbedding
+from celeris.denoiser.context import Context
+from celeris.denoiser.rotary import rotary
+from celeris.errors import CelerisError
+from celeris.typing import Gamma, Ids, Latent, Mask
+
+
+class Transformer(nn.Module):
+    """Hidden states of the context (causal) and of the canvas (both ways inside a block, all context before it).
+
+    Args:
+        dim: D of the embeddings that come in.
+        width: H.
+        depth: blocks.
+        heads: attention heads; H must be a multiple of 2·heads.
+        cond_dim: width of the noise-level conditioning.
+        features: how many D-wide features describe a canvas position (z, x̂0 carried, evidence mean: `model.py`).
+        mlp_ratio: SwiGLU width is 2/3 of mlp_ratio·H, so that its parameters equal a plain MLP's.
+        mixing: (left, right) reach of the local convolution, or None for none.
+        dropout: in every block.
+        attention: auto, flash, sdpa or reference.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        width: int,
+        depth: int,
+        heads: int,
+        cond_dim: int = 64,
+        features: int = 3,
+        mlp_ratio: float = 4.0,
+        mixing: Sequence[int] | None = None,
+        dropout: float = 0.0,
+        attention: str = "auto",
+    ) -> None:
+        super().__init__()
+        if width % (2 * heads):
+            raise CelerisError(f"width {width} must be a multiple of 2·heads = {2 * heads}; change width or heads.")
+        self.width, self.head_dim = width, width // heads
+        self.attend = backend(attention)
+        hidden = 16 * round(mlp_ratio * width * 2 / 3 / 16)
+        reach = (int(mixing[0]), int(mixing[1])) if mixing is not None else None
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, cond_dim, reach, dropout) for _ in range(depth))
+        self.levels = LevelEmbedding(cond_dim)
+        self.context_in = nn.Linear(dim, width, bias=False)
+        self.canvas_in = nn.Linear(features * dim, width, bias=False)
+        self.given = nn.Parameter(torch.zeros(width))
+        self.final = nn.Linear(cond_dim, 2 * width)
+        nn.init.zeros_(self.final.weight)
+        nn.init.zeros_(self.final.bias)
+
+    def context(self, x0: Latent, lengths: Ids, past: Context | None = None) -> Context:
+        """Run clean embeddings through the causal stream.
+
+        Args:
+            x0: (B, T, D) new positions; row b's real ones are its first `lengths[b]`.
+            lengths: (B,) real new positions per row.
+            past: what each row already holds; the new positions follow its own length.
+
+        Returns:
+            The context with the new positions; `hidden` (B, T, H) belongs to the new ones.
+        """
+        cond = F.silu(self.levels.clean)
+        fresh = past is None or past.size == 0
+        new = torch.arange(x0.shape[1], device=x0.device).expand(x0.shape[:2])
+        positions = new if past is None else new + past.lengths[:, None]
+        total = lengths if past is None else past.lengths + lengths
+        keys = x0.shape[1] if fresh else max(past.size, int(positions.max()) + 1 if positions.numel() else 0)  # type: ignore[union-attr]
+        visible = Causal(positions, keys, fresh)
+        angles = rotary(positions, self.head_dim)
+        x, layers = self.context_in(x0), []
+        for number, block in enumerate(self.blocks):
+            x, layer = block.context(x, cond, angles, visible, None if fresh else past.layers[number], self.attend)  # type: ignore[union-attr]
+            layers.append(layer)
+        return Context(total, layers, self._final(x, cond))
+
+    def canvas(
+        self, x: Tensor, gamma: Gamma, given: Mask | None, valid: Mask | None, start: Ids, context: Context
+    ) -> Tensor:
+        """Run canvas features through the trunk.
+
+        Args:
+            x: (B, N, C, features·D).
+            gamma: (B, N, C), or (B, N, 1) when a block has one level.
+            given: (B, N, C) noise-free positions, or None.
+            valid: (B, N, C) False on PAD, or None.
+            start: (B, N) context positions each block sees; also where it stands.
+            context: from `context`.
+
+        Returns:
+            Hidden states (B, N, C, H).
+        """
+        rows, blocks, length = x.shape[:3]
+        cond = self.levels(gamma)
+        h = self.canvas_in(x)
+        if given is not None:
+            cond = torch.where(given[..., None], self.levels.clean.to(cond.dtype), cond)
+            h = h + given[..., None] * self.given
+        h = h.flatten(1, 2)
+        # One level for everything stays (B, 1, cond): the modulations are then computed once, not per position.
+        cond = F.silu(cond.expand(rows, blocks, length, -1).flatten(1, 2) if cond[0, :, :, 0].numel() > 1 else cond[:, 0])
+        positions = (start[..., None] + torch.arange(length, device=x.device)).flatten(1)
+        visible = Canvas(start, valid, context.size, length)
+        angles = rotary(positions, self.head_dim)
+        for block, layer in zip(self.blocks, context.layers, strict=True):
+            h = block.canvas(h, cond, angles, visible, layer, self.attend)
+        return self._final(h, cond).unflatten(1, (blocks, length))
+
+    def _final(self, x: Tensor, cond: Tensor) -> Tensor:
+        shift, scale = self.final(cond).chunk(2, -1)
+        return F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift
