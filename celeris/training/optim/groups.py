@@ -1,0 +1,54 @@
+"""Which parameter is trained how, decided by the module it belongs to."""
+
+from typing import NamedTuple, Protocol
+
+from torch import nn
+
+
+class HasRoles(Protocol):
+    """The parts of a model that are trained in their own way."""
+
+    denoiser: nn.Module
+    embedding: nn.Module
+    schedule: nn.Module
+
+
+class Roles(NamedTuple):
+    """A partition of the trainable parameters.
+
+    Attributes:
+        matrices: weights of the linear layers inside the denoiser (the trunk).
+        embedding: the table; its rows are normalised at use, so decay would only change the effective step.
+        schedule: the noise schedule's fit; a handful of numbers with their own loss.
+        decay: other parameters with two or more axes.
+        no_decay: gains, biases and other vectors.
+    """
+
+    matrices: list[nn.Parameter]
+    embedding: list[nn.Parameter]
+    schedule: list[nn.Parameter]
+    decay: list[nn.Parameter]
+    no_decay: list[nn.Parameter]
+
+
+def parameter_roles(model: nn.Module) -> Roles:
+    """Sort the trainable parameters of a model that `HasRoles`; each appears exactly once, in module order."""
+    inside = {role: {id(p) for p in getattr(model, role).parameters()} for role in ("embedding", "schedule")}
+    linear = {
+        id(m.weight)
+        for m in model.denoiser.modules()  # type: ignore[union-attr]
+        if isinstance(m, nn.Linear)
+    }
+    roles = Roles([], [], [], [], [])
+    for p in model.parameters():  # yields a shared parameter once
+        if not p.requires_grad:
+            continue
+        if id(p) in inside["embedding"]:
+            roles.embedding.append(p)
+        elif id(p) in inside["schedule"]:
+            roles.schedule.append(p)
+        elif id(p) in linear and p.ndim == 2:
+            roles.matrices.append(p)
+        else:
+            (roles.decay if p.ndim >= 2 else roles.no_decay).append(p)
+    return roles
