@@ -1,0 +1,101 @@
+"""Layouts: how rows of tokens become context and canvas.
+
+A layout draws what is random about row k from the stream (seed, "layout", index of k), so a row is laid out the same
+whatever batch, rank or run segment it comes in.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from celeris.data.batch import Batch
+from celeris.errors import CelerisError
+from celeris.streams import generator
+from celeris.typing import Bool, Int
+
+MOST_SPANS = 3
+
+
+class Layout(Protocol):
+    """Makes a `Batch` of rows."""
+
+    def __call__(self, ids: Int[Tensor, "B L"], index: Int[Tensor, "B"], *, seed: int, pad_id: int) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class AllBlocks:
+    """The row once clean as context and once cut into blocks of canvas, so that every token earns loss.
+
+    Attributes:
+        block_length: C; the row length must be a multiple of it.
+        p_given: probability that a block has random given spans.
+    """
+
+    block_length: int
+    p_given: float = 0.0
+
+    def __call__(self, ids: Int[Tensor, "B L"], index: Int[Tensor, "B"], *, seed: int, pad_id: int) -> Batch:
+        rows, length = ids.shape
+        if length % self.block_length:
+            raise CelerisError(
+                f"Rows of {length} tokens cannot be cut into blocks of {self.block_length}; "
+                "set length= to a multiple of block_length=."
+            )
+        blocks = length // self.block_length
+        canvas = ids.view(rows, blocks, self.block_length)
+        start = (torch.arange(blocks) * self.block_length).expand(rows, blocks).contiguous()
+        given = torch.zeros(canvas.shape, dtype=torch.bool)
+        if self.p_given > 0:
+            for row, k in enumerate(index.tolist()):
+                rng = generator(seed, "layout", k)
+                given[row] = torch.stack([given_spans(block, self.p_given, rng, pad_id) for block in canvas[row]])
+        return Batch(context=ids, canvas=canvas, start=start, given=given, index=index)
+
+
+@dataclass(frozen=True)
+class Split:
+    """One random boundary a row: what is before it is context, the rest one canvas (N = 1).
+
+    Attributes:
+        p_empty: probability of an empty context; otherwise the boundary is uniform inside the row's real tokens.
+        p_given: probability that the canvas has random given spans.
+    """
+
+    p_empty: float = 0.25
+    p_given: float = 0.0
+
+    def __call__(self, ids: Int[Tensor, "B L"], index: Int[Tensor, "B"], *, seed: int, pad_id: int) -> Batch:
+        real = [int(n) for n in (ids != pad_id).sum(dim=1)]  # PAD only ever stands at the end of a row
+        rngs = [generator(seed, "layout", k) for k in index.tolist()]
+        starts = [self._boundary(n, rng) for n, rng in zip(real, rngs, strict=True)]
+        context = ids.new_full((len(ids), max(starts)), pad_id)
+        canvas = ids.new_full((len(ids), 1, max(n - s for n, s in zip(real, starts, strict=True))), pad_id)
+        given = torch.zeros(canvas.shape, dtype=torch.bool)
+        for row, (n, start, rng) in enumerate(zip(real, starts, rngs, strict=True)):
+            context[row, :start] = ids[row, :start]
+            canvas[row, 0, : n - start] = ids[row, start:n]
+            given[row, 0, : n - start] = given_spans(ids[row, start:n], self.p_given, rng, pad_id)
+        return Batch(context, canvas, torch.tensor(starts).unsqueeze(1), given, index)
+
+    def _boundary(self, real: int, rng: torch.Generator) -> int:
+        empty, where = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
+        return 0 if empty < self.p_empty or real < 2 else 1 + int(where * (real - 1))
+
+
+def given_spans(block: Int[Tensor, "C"], p_given: float, rng: torch.Generator, pad_id: int) -> Bool[Tensor, "C"]:
+    """With probability `p_given` one to three random spans of the block, else none.
+
+    2k uniform cut points bound k spans, which cover k / (2k + 1) of the block on average. PAD is never given, and a
+    block is never given whole: at least one token is left to learn.
+    """
+    none = torch.zeros(block.shape, dtype=torch.bool)
+    if float(torch.rand((), generator=rng)) >= p_given:
+        return none
+    spans = int(torch.randint(1, MOST_SPANS + 1, (), generator=rng))
+    cuts = torch.randint(0, len(block) + 1, (2 * spans,), generator=rng).sort().values
+    inside = torch.searchsorted(cuts, torch.arange(len(block)), right=True) % 2 == 1
+    real = block != pad_id
+    given = inside & real
+    return none if bool(given[real].all()) else given

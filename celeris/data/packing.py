@@ -1,0 +1,138 @@
+"""Documents to rows of a fixed length, with every token accounted for.
+
+A packing turns token arrays (one a document) into rows. Both kinds end each non-empty document with one EOS and begin
+none with a BOS; a document without a token is dropped and counted. Whitespace is text like any other.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from celeris.errors import CelerisError
+
+EOS_POLICY = "one EOS after each document, no BOS"
+
+
+@dataclass
+class Manifest:
+    """Where the tokens of a split went: `tokens_in = tokens_out + tokens_dropped`,
+    `rows · length = tokens_out + tokens_pad`.
+
+    Attributes:
+        documents, documents_empty: documents read, and how many of them had no token and were dropped.
+        characters, bytes_utf8: size of the text read.
+        tokens_in: tokens of the text plus one EOS a document; `unk` of them are unknown characters.
+        tokens_out, tokens_dropped, tokens_pad: tokens in rows, tokens of the last incomplete row, filling.
+    """
+
+    documents: int = 0
+    documents_empty: int = 0
+    characters: int = 0
+    bytes_utf8: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_pad: int = 0
+    tokens_dropped: int = 0
+    unk: int = 0
+    rows: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass
+class PackingState:
+    """What packing needs to carry from document to document.
+
+    Attributes:
+        manifest: the running account.
+        starts: position in the row stream (row · length + column) at which each kept document begins.
+    """
+
+    manifest: Manifest = field(default_factory=Manifest)
+    starts: list[int] = field(default_factory=list)
+
+
+class Packing(Protocol):
+    """What the cache needs of a packing; its `repr` is part of the cache key."""
+
+    @property
+    def length(self) -> int: ...
+
+    def pack(
+        self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
+    ) -> Iterator[np.ndarray]:
+        """Blocks of rows (n, length) int64, in order; `state` is complete once the iterator is exhausted."""
+        ...
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """All documents joined, cut every `length` tokens; what is left at the end (less than a row) is dropped."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.length)
+
+    def pack(
+        self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
+    ) -> Iterator[np.ndarray]:
+        pieces: list[np.ndarray] = []
+        waiting = 0
+        for ids in _with_eos(documents, state, eos_id):
+            state.starts.append(state.manifest.tokens_out + waiting)
+            pieces.append(ids)
+            waiting += len(ids)
+            if waiting >= max(self.length, 1 << 20):
+                stream = np.concatenate(pieces)
+                whole = len(stream) // self.length * self.length
+                pieces, waiting = [stream[whole:]], len(stream) - whole
+                state.manifest.tokens_out += whole
+                yield stream[:whole].reshape(-1, self.length)
+        stream = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+        whole = len(stream) // self.length * self.length
+        state.manifest.tokens_out += whole
+        state.manifest.tokens_dropped += len(stream) - whole
+        yield stream[:whole].reshape(-1, self.length)
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """Each document by itself, cut every `length` tokens, its last row filled with PAD. Nothing is dropped."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.length)
+
+    def pack(
+        self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
+    ) -> Iterator[np.ndarray]:
+        row = 0
+        for ids in _with_eos(documents, state, eos_id):
+            state.starts.append(row * self.length)
+            rows = -(-len(ids) // self.length)
+            filled = np.full(rows * self.length, pad_id, dtype=np.int64)
+            filled[: len(ids)] = ids
+            state.manifest.tokens_out += len(ids)
+            state.manifest.tokens_pad += len(filled) - len(ids)
+            row += rows
+            yield filled.reshape(rows, self.length)
+
+
+def _with_eos(documents: Iterable[np.ndarray], state: PackingState, eos_id: int) -> Iterator[np.ndarray]:
+    for ids in documents:
+        state.manifest.documents += 1
+        if len(ids) == 0:
+            state.manifest.documents_empty += 1
+            continue
+        state.manifest.tokens_in += len(ids) + 1
+        yield np.append(ids, eos_id)
+
+
+def _check_length(length: int) -> None:
+    if length < 1:
+        raise CelerisError(f"A row must hold at least one token, not length={length}; set a larger length=.")

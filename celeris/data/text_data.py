@@ -1,0 +1,151 @@
+"""A corpus ready for training: source, tokenizer, packed rows and loaders behind one object."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from celeris.data.cache import SPLITS, PackedText, cached_rows, cached_tokenizer
+from celeris.data.layouts import Layout
+from celeris.data.loader import MicroBatches, batches
+from celeris.data.packing import EOS_POLICY, Packing
+from celeris.data.rows import EpochOrder, Rows
+from celeris.data.sources.base import Source
+from celeris.data.tokenizers import TokenizerBuilder
+from celeris.errors import CelerisError
+from celeris.streams import stream
+from celeris.tokenizer import TextTokenizer
+
+MOST_UNKNOWN = 0.01
+
+
+@dataclass
+class TextData:
+    """Text of `source`, tokenized and packed once and kept in `cache_dir`. Nothing is read before it is used.
+
+    Attributes:
+        tokenizer_builder: called with the training texts.
+        layout: rows to context and canvas.
+    """
+
+    source: Source
+    tokenizer_builder: TokenizerBuilder
+    packing: Packing
+    layout: Layout
+    cache_dir: str | Path
+
+    @cached_property
+    def tokenizer(self) -> TextTokenizer:
+        return cached_tokenizer(self.source, self.tokenizer_builder, Path(self.cache_dir))
+
+    @cached_property
+    def packed(self) -> PackedText:
+        """Rows and accounts.
+
+        Raises:
+            CelerisError: no text, less text than one row, or more than 1 % of it outside the vocabulary.
+        """
+        packed = cached_rows(self.source, self.tokenizer, self.packing, Path(self.cache_dir))
+        self._check(packed)
+        return packed
+
+    @property
+    def train(self) -> Rows:
+        return self.packed.rows["train"]
+
+    @property
+    def val(self) -> Rows:
+        return self.packed.rows["val"]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the text, the tokenizer, the packing or the row length."""
+        return self.packed.key
+
+    def prepare(self) -> "TextData":
+        """Make or open the cache and print where the tokens went. On several ranks: rank 0 first, then the others."""
+        for split in SPLITS:
+            m = self.packed.manifests[split]
+            print(
+                f"{self.source.name} {split}: {m.documents:,} documents ({m.documents_empty:,} empty), "
+                f"{m.characters:,} characters -> {m.tokens_in:,} tokens in = {m.tokens_out:,} out + "
+                f"{m.tokens_dropped:,} dropped; {m.rows:,} rows of {self.packing.length} with {m.tokens_pad:,} PAD; "
+                f"UNK {m.unk / max(m.tokens_in, 1):.3%}"
+            )
+        return self
+
+    def unigram_counts(self) -> np.ndarray:
+        """(V,) int64: how often each id occurs in the training rows (PAD: 0)."""
+        return self.packed.unigram
+
+    def train_texts(self) -> Iterator[str]:
+        """The training documents as they were read."""
+        return self.source.documents("train")
+
+    def val_texts(self) -> Iterator[str]:
+        """The held-out documents as they were read."""
+        return self.source.documents("val")
+
+    def describe(self) -> dict[str, Any]:
+        """What an export must remember of its data, in plain containers."""
+        return {
+            "source": self.source.name,
+            "source_fingerprint": self.source.fingerprint(),
+            "tokenizer": repr(self.tokenizer_builder),
+            "tokenizer_fingerprint": self.tokenizer.fingerprint,
+            "packing": repr(self.packing),
+            "eos_policy": EOS_POLICY,
+            "layout": repr(self.layout),
+            "fingerprint": self.fingerprint,
+            **{split: self.packed.manifests[split].as_dict() for split in SPLITS},
+        }
+
+    def train_loader(
+        self,
+        micro_batch_size: int,
+        seed: int,
+        start: int,
+        stop: int,
+        rank: int = 0,
+        world_size: int = 1,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+    ) -> DataLoader:
+        """Batches of the sample counters [start, stop) (see `MicroBatches`); resuming is a larger `start`."""
+        order, pad_id = EpochOrder(seed, len(self.train)), self.tokenizer.pad_id
+        dataset = MicroBatches(
+            self.train, self.layout, order, seed, pad_id, micro_batch_size, start, stop, rank, world_size
+        )
+        return batches(dataset, num_workers, pin_memory)
+
+    def val_loader(self, batch_size: int, rank: int = 0, world_size: int = 1, num_workers: int = 0) -> DataLoader:
+        """The held-out rows in order, laid out the same way every time (index = row number).
+
+        One rank alone sees every row once. Of several, each has the same number of rows, so that none waits for
+        another: at most `world_size` − 1 rows from the beginning are seen twice.
+        """
+        rows, seed = len(self.val), stream(0, "validation")
+        dataset = MicroBatches(
+            self.val, self.layout, None, seed, self.tokenizer.pad_id, batch_size, 0, rows, rank, world_size
+        )
+        return batches(dataset, num_workers)
+
+    def _check(self, packed: PackedText) -> None:
+        for split, words in (("train", "training"), ("val", "held-out")):
+            m = packed.manifests[split]
+            if m.documents == m.documents_empty:
+                raise CelerisError(f"The {words} part of {self.source.name} has no text; give it some.")
+            if m.rows == 0:
+                raise CelerisError(
+                    f"The {words} part of {self.source.name} has {m.tokens_in} tokens, fewer than one row of "
+                    f"{self.packing.length}; add text or set a smaller length=."
+                )
+            if m.unk > MOST_UNKNOWN * m.tokens_in:
+                raise CelerisError(
+                    f"{m.unk / m.tokens_in:.1%} of the {words} part of {self.source.name} is unknown to "
+                    f"{self.tokenizer_builder!r}, more than {MOST_UNKNOWN:.0%}; use tokenizer=byte or tokenizer=bpe."
+                )
