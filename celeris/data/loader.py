@@ -17,8 +17,8 @@ class MicroBatches(Dataset):
     """Micro-batch j of a rank, for counters [start, stop).
 
     Micro-batch j of all ranks together is the counters `start + j·M·W … start + (j+1)·M·W − 1` (M rows a rank, W
-    ranks), so the samples of an optimizer step are the same for every number of ranks. Where M·W does not divide the range the
-    last micro-batch is smaller, and of one size on all ranks: at most W − 1 counters after `stop` fill it.
+    ranks), so the samples of an optimizer step are the same for every number of ranks. Where M·W does not divide the
+    range the last micro-batch is smaller, and of one size on all ranks: at most W − 1 counters after `stop` fill it.
 
     Attributes:
         order: counter to row; None reads row = counter modulo the number of rows (validation).
@@ -58,10 +58,4 @@ class MicroBatches(Dataset):
 
 def batches(dataset: MicroBatches, num_workers: int = 0, pin_memory: bool = False) -> DataLoader:
     """A loader that yields the micro-batches in order, as they are."""
-    return DataLoader(
-        dataset, batch_size=None, shuffle=False, num_workers=num_workers, pin_memory=pin_memory, collate_fn=_as_it_is
-    )
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch
+    return DataLoader(dataset, batch_size=None, shuffle=False, num_workers=num_workers, pin_memory=pin_memory)

@@ -64,6 +64,7 @@ class EpochOrder:
     def permutation(self, epoch: int) -> np.ndarray:
         """(count,) the order of one epoch."""
         if self._permutation is None or self._epoch != epoch:
-            self._permutation = torch.randperm(self.count, generator=generator(self.seed, "order", epoch)).numpy()
-            self._epoch = epoch
+            order = torch.randperm(self.count, generator=generator(self.seed, "order", epoch)).numpy()
+            self._permutation, self._epoch = order, epoch
+            return order
         return self._permutation

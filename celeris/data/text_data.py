@@ -14,13 +14,14 @@ from celeris.data.layouts import Layout
 from celeris.data.loader import MicroBatches, batches
 from celeris.data.packing import EOS_POLICY, Packing
 from celeris.data.rows import EpochOrder, Rows
-from celeris.data.sources.base import Source
+from celeris.data.sources.base import Source, Split
 from celeris.data.tokenizers import TokenizerBuilder
 from celeris.errors import CelerisError
 from celeris.streams import stream
 from celeris.tokenizer import TextTokenizer
 
 MOST_UNKNOWN = 0.01
+PARTS: dict[Split, str] = {"train": "training", "val": "held-out"}
 
 
 @dataclass
@@ -135,8 +136,8 @@ class TextData:
         return batches(dataset, num_workers)
 
     def _check(self, packed: PackedText) -> None:
-        for split, words in (("train", "training"), ("val", "held-out")):
-            m = packed.manifests[split]
+        for split in SPLITS:
+            words, m = PARTS[split], packed.manifests[split]
             if m.documents == m.documents_empty:
                 raise CelerisError(f"The {words} part of {self.source.name} has no text; give it some.")
             if m.rows == 0:

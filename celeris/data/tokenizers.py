@@ -54,7 +54,9 @@ class ByteTokenizer:
         names = _byte_names()
         vocabulary = {token: i for i, token in enumerate([PAD, EOS, *names])}
         backend = Tokenizer(models.BPE(vocabulary, merges=[]))
-        return _byte_level(backend, use_regex=False)
+        _byte_level(backend, use_regex=False)
+        backend.add_special_tokens([PAD, EOS])
+        return TextTokenizer(backend, pad_id=0, eos_id=1)
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class BPETokenizer:
         if self.vocab_size < 258:
             raise CelerisError(f"A byte-level BPE needs at least 258 tokens, not vocab_size={self.vocab_size}.")
         backend = Tokenizer(models.BPE())
-        tokenizer = _byte_level(backend, use_regex=True)
+        _byte_level(backend, use_regex=True)
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size,
             special_tokens=[PAD, EOS],
@@ -80,17 +82,14 @@ class BPETokenizer:
             show_progress=False,
         )
         backend.train_from_iterator(texts, trainer)
-        tokenizer.pad_id, tokenizer.eos_id = backend.token_to_id(PAD), backend.token_to_id(EOS)
-        return tokenizer
+        return TextTokenizer(backend, pad_id=0, eos_id=1)
 
 
-def _byte_level(backend: Tokenizer, use_regex: bool) -> TextTokenizer:
+def _byte_level(backend: Tokenizer, use_regex: bool) -> None:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(  # type: ignore[assignment]
         add_prefix_space=False, use_regex=use_regex
     )
     backend.decoder = decoders.ByteLevel()  # type: ignore[assignment]
-    backend.add_special_tokens([PAD, EOS])
-    return TextTokenizer(backend, pad_id=0, eos_id=1)
 
 
 def _byte_names() -> list[str]:
