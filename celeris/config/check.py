@@ -1,0 +1,98 @@
+"""Refuse keys that nothing would read.
+
+A composed configuration is checked against what will use it: the root against its dataclass in `schema.py`, every node
+with a `_target_` against the signature of that class. So a key that is misspelt in an experiment file, or added with
+`+`, ends in a sentence instead of being ignored.
+"""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from hydra.conf import HydraConf
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from celeris.config.nearest import hint
+from celeris.errors import CelerisError
+
+HYDRA_WORDS = frozenset({"_target_", "_partial_", "_convert_", "_recursive_", "_args_"})
+
+
+def check_config(config: DictConfig, schema: type) -> None:
+    """Check the composed `config` against the dataclass `schema` and every target's signature.
+
+    Raises:
+        CelerisError: names the first unknown key and the nearest known one, or the value of a wrong type.
+    """
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    known = [field.name for field in fields(schema)]
+    _refuse_unknown(plain, known, "")
+    for field in fields(schema):
+        if isinstance(node := plain.get(field.name), dict):
+            if field.metadata.get("parts"):
+                _check_parts(node, field.name, field.metadata["parts"])
+            _check_targets(node, field.name)
+    scalars = {key: value for key, value in plain.items() if not isinstance(value, dict | list)}
+    try:
+        OmegaConf.merge(OmegaConf.structured(schema), scalars)
+    except OmegaConfBaseException as error:
+        raise CelerisError(f"{error.full_key}={plain.get(str(error.full_key))!r}: {_first_line(error)}") from error
+
+
+def check_hydra(config: DictConfig) -> None:
+    """The same for the `hydra.*` node, whose own check lets keys added with `+` pass."""
+    known = OmegaConf.to_container(OmegaConf.structured(HydraConf()))
+    for key in ("run", "sweep", "job", "runtime", "help"):
+        _refuse_unknown(config.get(key) or {}, known.get(key) or {}, f"hydra.{key}.")  # type: ignore[union-attr]
+    _refuse_unknown(config, known, "hydra.")  # type: ignore[arg-type]
+
+
+def target_parameters(target: str) -> list[str] | None:
+    """Names of the arguments that `target` takes, or None where it takes any (`**kwargs`).
+
+    Raises:
+        CelerisError: there is no such class or function.
+    """
+    try:
+        parameters = inspect.signature(get_object(target)).parameters
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CelerisError(f"The target {target} does not exist; check its spelling.") from error
+    if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
+        return None
+    return list(parameters)
+
+
+def _check_parts(node: Mapping[str, Any], path: str, kind: str) -> None:
+    """Every entry of a named collection (callbacks, loggers) is a record with a `_target_`, or null to leave it out."""
+    parts = [name for name, value in node.items() if isinstance(value, dict) and "_target_" in value]
+    for name, value in node.items():
+        if value is not None and name not in parts:
+            raise CelerisError(f"{path}.{name} is no {kind} (it has no _target_); {hint(name, parts)}")
+
+
+def _check_targets(node: Any, path: str) -> None:
+    if isinstance(node, list):
+        for place, item in enumerate(node):
+            _check_targets(item, f"{path}[{place}]")
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        known = target_parameters(str(node["_target_"]))
+        if known is not None:
+            _refuse_unknown({k: v for k, v in node.items() if k not in HYDRA_WORDS}, known, f"{path}.")
+    for key, value in node.items():
+        _check_targets(value, f"{path}.{key}")
+
+
+def _refuse_unknown(node: Any, known: Any, prefix: str) -> None:
+    for key in node:
+        if key not in known:
+            raise CelerisError(f"Unknown key {prefix}{key}; {hint(key, known)}")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") + "."

@@ -1,0 +1,20 @@
+"""The few names that configurations may compute: small, named, and none of them `eval`."""
+
+import math
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Folder of the root scripts, which holds `configs/` and, unless told otherwise, `runs/`."""
+
+
+def register_resolvers() -> None:
+    """Make `${root_dir:}` and `${gumbel_mu:D,h}` known to OmegaConf. Calling it again changes nothing."""
+    OmegaConf.register_new_resolver("root_dir", lambda: str(ROOT), replace=True)
+    OmegaConf.register_new_resolver("gumbel_mu", gumbel_mu, replace=True)
+
+
+def gumbel_mu(dim: int, nats: float) -> float:
+    """Where a token of `nats` conditional entropy is decided: ln D − ln 2h, from the capacity (D/2)·SNR of the code."""
+    return math.log(dim) - math.log(2 * nats)

@@ -1,0 +1,30 @@
+"""Root keys of the three tasks. A key that is not here, or a value of another type, is refused by `check_config`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class TrainConfig:
+    """Keys of configs/train.yaml; what each means is said there."""
+
+    seed: int
+    length: int
+    block_length: int
+    global_batch_size: int
+    micro_batch_size: int
+    threads: int | None
+    run_id: str | None
+    ckpt: str | None
+    paths: Any
+    vocabulary: Any
+    tokenizer: Any
+    layout: Any
+    data: Any
+    schedule: Any
+    model: Any
+    objective: Any
+    optimizer: Any
+    trainer: Any
+    callbacks: Any = field(metadata={"parts": "callback"})
+    logger: Any = field(metadata={"parts": "logger"})

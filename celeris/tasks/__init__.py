@@ -1,0 +1,1 @@
+"""The bodies of train.py, sample.py and evaluate.py."""

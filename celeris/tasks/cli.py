@@ -1,0 +1,61 @@
+"""The one way in: compose the configuration, run the task, and end a mistake in one line.
+
+Exit status: 0 done, 2 a mistake of the user (one line `error: …` on stderr). A defect of the program keeps its
+traceback; CELERIS_TRACEBACK=1 shows it for mistakes too.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from celeris.config.messages import explain, is_mistake
+from celeris.config.overrides import check_overrides
+from celeris.config.resolvers import ROOT, register_resolvers
+
+register_resolvers()  # here, so that a launcher's worker, which only imports this module, has them too
+CONFIGS = str(ROOT / "configs")
+
+
+def main(task: Callable[[DictConfig], None], words: list[str] | None = None) -> int:
+    """Run `task` on the configuration of the same name, composed from the command line.
+
+    Args:
+        task: called with the composed configuration; `configs/<its name>.yaml` is where composition starts.
+        words: arguments of the command line; those of the process when None.
+
+    Returns:
+        The exit status.
+    """
+    words = sys.argv[1:] if words is None else words
+    name = task.__name__
+    argv, sys.argv = sys.argv, [str(ROOT / f"{name}.py"), *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises instead of printing a traceback of its own
+    overrides: list[str] = []
+    try:
+        overrides = get_args_parser().parse_args(words).overrides
+        check_overrides(overrides)
+        hydra.main(version_base="1.3", config_path=CONFIGS, config_name=name)(task)()
+        return 0
+    except KeyboardInterrupt:
+        print("error: interrupted.", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if os.environ.get("CELERIS_TRACEBACK") == "1" or not is_mistake(error):
+            raise
+        sentence = explain(error, overrides, lambda others: _compose(name, others))
+        print("error: " + " ".join(sentence.split()), file=sys.stderr)
+        return 2
+    finally:
+        sys.argv = argv
+
+
+def _compose(name: str, overrides: list[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(CONFIGS, version_base="1.3"):
+        return compose(name, overrides, return_hydra_config=True)

@@ -1,0 +1,54 @@
+"""Find the export that a command line means, and load it."""
+
+from glob import glob
+from pathlib import Path
+
+from celeris.config.resolvers import ROOT
+from celeris.errors import CelerisError
+from celeris.model import DiffusionLM
+
+
+def find_export(checkpoint: str | None, runs: Path) -> Path:
+    """The folder that holds `model.safetensors`.
+
+    Args:
+        checkpoint: an export folder, a run folder (its `export/` is taken), or a pattern that one of them matches;
+            relative paths are looked up in the working directory, then beside the root scripts. None takes the
+            newest export under `runs`.
+
+    Raises:
+        CelerisError: nothing there, or several matches.
+    """
+    if checkpoint is None:
+        found = sorted(runs.glob("*/*/export/model.safetensors"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise CelerisError(f"There is no export under {runs} yet; run `python train.py` first or give checkpoint=.")
+        return found[-1].parent
+    path = existing_path(checkpoint, "checkpoint")
+    return path / "export" if (path / "export").is_dir() else path
+
+
+def existing_path(text: str, key: str) -> Path:
+    """The one file or folder that `text` names.
+
+    Raises:
+        CelerisError: nothing there, or a pattern with several matches.
+    """
+    for base in (Path.cwd(), ROOT):
+        path = base / Path(text).expanduser()
+        if path.exists():
+            return path
+        matches = sorted(glob(str(path)))
+        if len(matches) > 1:
+            raise CelerisError(f"{key}={text} matches {len(matches)} paths ({matches[0]}, {matches[1]}, …); name one.")
+        if matches:
+            return Path(matches[0])
+    raise CelerisError(f"{key}={text} does not exist; check the path.")
+
+
+def load_model(folder: Path, device: str) -> DiffusionLM:
+    """The model of an export on `device`, in evaluation mode, after one line that says what was loaded."""
+    model = DiffusionLM.from_pretrained(folder, device=device)
+    step = model.info.get("step", "unknown")
+    print(f"checkpoint {folder}: step {step}, {model.num_parameters:,} parameters, weights {model.weight_hash}")
+    return model
