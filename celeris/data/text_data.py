@@ -72,7 +72,7 @@ class TextData:
         for split in SPLITS:
             m = self.packed.manifests[split]
             print(
-                f"{self.source.name} {split}: {m.documents:,} documents ({m.documents_empty:,} empty), "
+                f"{self.source.title} {split}: {m.documents:,} documents ({m.documents_empty:,} empty), "
                 f"{m.characters:,} characters -> {m.tokens_in:,} tokens in = {m.tokens_out:,} out + "
                 f"{m.tokens_dropped:,} dropped; {m.rows:,} rows of {self.packing.length} with {m.tokens_pad:,} PAD; "
                 f"UNK {m.unk / max(m.tokens_in, 1):.3%}"
@@ -94,7 +94,7 @@ class TextData:
     def describe(self) -> dict[str, Any]:
         """What an export must remember of its data, in plain containers."""
         return {
-            "source": self.source.name,
+            "source": self.source.title,
             "source_fingerprint": self.source.fingerprint(),
             "tokenizer": repr(self.tokenizer_builder),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
@@ -139,14 +139,14 @@ class TextData:
         for split in SPLITS:
             words, m = PARTS[split], packed.manifests[split]
             if m.documents == m.documents_empty:
-                raise CelerisError(f"The {words} part of {self.source.name} has no text; give it some.")
+                raise CelerisError(f"The {words} part of {self.source.title} has no text; give it some.")
             if m.rows == 0:
                 raise CelerisError(
-                    f"The {words} part of {self.source.name} has {m.tokens_in} tokens, fewer than one row of "
+                    f"The {words} part of {self.source.title} has {m.tokens_in} tokens, fewer than one row of "
                     f"{self.packing.length}; add text or set a smaller length=."
                 )
             if m.unk > MOST_UNKNOWN * m.tokens_in:
                 raise CelerisError(
-                    f"{m.unk / m.tokens_in:.1%} of the {words} part of {self.source.name} is unknown to "
+                    f"{m.unk / m.tokens_in:.1%} of the {words} part of {self.source.title} is unknown to "
                     f"{self.tokenizer_builder!r}, more than {MOST_UNKNOWN:.0%}; use tokenizer=byte or tokenizer=bpe."
                 )

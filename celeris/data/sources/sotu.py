@@ -21,7 +21,7 @@ class Sotu:
     text on both sides.
     """
 
-    name = "sotu"
+    title = "sotu"
 
     @cached_property
     def files(self) -> list[Path]:
@@ -44,7 +44,7 @@ class Sotu:
                 yield file.read_bytes().decode("utf-8")
 
     def fingerprint(self) -> str:
-        return f"{self.name}:{len(self.files)}:{SHA256}:every-{HELD_OUT_EVERY}th-year"
+        return f"{self.title}:{len(self.files)}:{SHA256}:every-{HELD_OUT_EVERY}th-year"
 
 
 def _year(file: Path) -> int:
