@@ -1,0 +1,207 @@
+"""The training step around a model and an objective: optimizer, learning rate, guard, EMA, and exact resume.
+
+Nothing here depends on when a run was stopped. Randomness inside the step is seeded from (seed, step, micro-batch),
+training noise from (seed, sample), data order from (seed, counter), the learning rate from (step, max_steps). What is
+left to save is the state after the last complete optimizer step, and that is what a checkpoint holds, whenever it is
+taken: weights, EMA and optimizer change only there, and buffers that move with every micro-batch (a schedule's online
+fit) are saved as they were there.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from celeris.batch import Batch
+from celeris.errors import CelerisError
+from celeris.model import DiffusionLM
+from celeris.streams import stream
+from celeris.training.ema import EMA
+from celeris.training.guard import GradientGuard
+from celeris.training.resume import restarted_loops
+from celeris.training.validation import HeldOut, LossesByLevel, real_rows
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """What one optimizer step measured: mean over its micro-batches on this rank, still on the device.
+
+    Attributes:
+        step: 1-based number of the step that was just taken.
+        values: scalars by name, tensors or numbers.
+    """
+
+    step: int
+    values: dict[str, Tensor | float]
+
+
+class DiffusionModule(L.LightningModule):
+    """Trains `model` on `objective`.
+
+    Args:
+        model: a DiffusionLM.
+        objective: called as objective(model, batch, seed); gives `.loss` and `.terms`.
+        optimizer: model → optimizer whose groups carry `base_lr`.
+        lr_schedule: (step, max_steps) → multiplier.
+        ema: average of the weights; validation and export use it.
+        guard: clips, and refuses non-finite steps.
+        seed: of the run.
+        global_batch_size: rows per optimizer step, over all micro-batches and ranks.
+        gammas: noise levels of the held-out losses; those outside the schedule's range are left out.
+        compile: compile the denoiser's two streams with torch.compile.
+        identity: plain values a resumed run must share with its checkpoint (data fingerprint, …).
+    """
+
+    def __init__(
+        self,
+        model: DiffusionLM,
+        objective: Callable[..., Any],
+        *,
+        optimizer: Callable[[DiffusionLM], Optimizer],
+        lr_schedule: Callable[[int, int], float],
+        ema: EMA,
+        guard: GradientGuard,
+        seed: int,
+        global_batch_size: int,
+        gammas: Sequence[float] = (-2.0, 0.0, 2.0, 4.0, 6.0),
+        compile: bool = False,
+        identity: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model, self.objective = model, objective
+        self.ema, self.guard, self.seed = ema, guard, seed
+        self.identity = {"seed": seed, "global_batch_size": global_batch_size, **(identity or {})}
+        self.record: StepRecord | None = None
+        self.between_steps = True  # False from the first micro-batch of a step to its update
+        self._build_optimizer, self._lr_schedule, self._compile = optimizer, lr_schedule, compile
+        self._sums: dict[str, Tensor] = {}
+        self._settled: dict[str, Tensor] = {}
+        self._held_out = HeldOut()
+        self._by_level = LossesByLevel(gammas, stream(seed, "validation"))
+
+    # -- set-up ---------------------------------------------------------------------------------------------------
+
+    def configure_model(self) -> None:
+        if self._compile:
+            self._compile = False  # Lightning may call this hook again
+            compile_denoiser(self.model.denoiser)
+
+    def configure_optimizers(self) -> Optimizer:
+        return self._build_optimizer(self.model)
+
+    def on_train_start(self) -> None:
+        self._settle()
+
+    # -- one optimizer step ---------------------------------------------------------------------------------------
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        self.between_steps = False
+        micro = batch_idx % self.trainer.accumulate_grad_batches
+        if micro == 0:
+            self._sums = {}
+        count = self.global_step * self.trainer.accumulate_grad_batches + micro
+        torch.manual_seed(stream(self.seed, "dropout", count * self.trainer.world_size + self.global_rank))
+        output = self.objective(self.model, batch, self.seed)
+        for name, value in {**output.terms, "loss": output.loss}.items():
+            value = value.detach()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+        return output.loss
+
+    def configure_gradient_clipping(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
+        """Called between the last backward of a step and the update."""
+        schedule = {id(p) for p in self.model.schedule.parameters()}
+        network = [p for p in self.model.parameters() if id(p) not in schedule]
+        fit = list(self.model.schedule.parameters())
+        self._taken = self.guard.clip_and_check([network, fit], self._sums["loss"], self.global_step)
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        step = self.global_step
+        factor = self._lr_schedule(step, self.trainer.max_steps)
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+        optimizer.step(closure=optimizer_closure)
+        if self._taken:
+            self.ema.update(self.model, step)
+            self._settle()
+        else:
+            self._unsettle()
+        micro_batches = self.trainer.accumulate_grad_batches
+        assert self.guard.last_norm is not None
+        values: dict[str, Tensor | float] = {f"train/{name}": sum_ / micro_batches for name, sum_ in self._sums.items()}
+        values |= {"train/grad_norm": self.guard.last_norm, "train/lr": factor * optimizer.param_groups[0]["base_lr"]}
+        values |= {"train/skipped_steps": self.guard.skipped}
+        self.record = StepRecord(step + 1, values)
+        self.between_steps = True
+
+    # -- buffers that move within a step --------------------------------------------------------------------------
+
+    def _moving(self) -> dict[str, Tensor]:
+        saved = self.state_dict().keys()
+        return {name: buffer for name, buffer in self.named_buffers() if name in saved}
+
+    def _settle(self) -> None:
+        """Remember the buffers as they are after a complete step."""
+        self._settled = {name: buffer.detach().clone() for name, buffer in self._moving().items()}
+
+    @torch.no_grad()
+    def _unsettle(self) -> None:
+        """Undo what a refused step did to the buffers."""
+        for name, buffer in self._moving().items():
+            buffer.copy_(self._settled[name])
+
+    # -- checkpoints ----------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["state_dict"] = {**checkpoint["state_dict"], **self._settled}
+        checkpoint["celeris"] = {
+            "ema": self.ema.state_dict(),
+            "guard": self.guard.state_dict(),
+            "identity": self.identity,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        own = checkpoint["celeris"]
+        for name, value in self.identity.items():
+            if own["identity"].get(name) != value:
+                raise CelerisError(
+                    f"The checkpoint was trained with {name}={own['identity'].get(name)} and this run has "
+                    f"{name}={value}; resume with the same value, or start a new run."
+                )
+        self.ema.load_state_dict(own["ema"])
+        self.guard.load_state_dict(own["guard"])
+        checkpoint["loops"] = restarted_loops(self.trainer, checkpoint["global_step"])
+
+    # -- validation -----------------------------------------------------------------------------------------------
+
+    def on_validation_epoch_start(self) -> None:
+        self._held_out.reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        batch = real_rows(batch, getattr(self.trainer.datamodule, "num_val_rows", None))
+        if len(batch.index) == 0:
+            return
+        # Weights are swapped for this one batch, so no hook between here and the next step can see the average.
+        with self.ema.swapped(self.model):
+            output = self.objective(self.model, batch, stream(self.seed, "validation"))
+            levels = self._by_level(self.model, batch)
+        counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum()
+        self._held_out.add({name: value for name, value in {**output.terms, "loss": output.loss}.items()}, counted)
+        for name, level in levels.items():
+            self._held_out.add({name: level.mean}, level.count)
+
+    def on_validation_epoch_end(self) -> None:
+        values = {f"val/{name}": value for name, value in self._held_out.means(self.trainer.strategy).items()}
+        self.log_dict(values, logger=False, rank_zero_only=True)
+        if not self.trainer.sanity_checking:
+            for logger in self.trainer.loggers:
+                logger.log_metrics(values, self.global_step)
+
+
+def compile_denoiser(denoiser: nn.Module) -> None:
+    """Compile the two entry points of the inner network in place; parameter names do not change."""
+    for stream_name in ("context", "canvas"):
+        setattr(denoiser, stream_name, torch.compile(getattr(denoiser, stream_name)))
