@@ -181,7 +181,7 @@ class DiffusionModule(L.LightningModule):
         self._held_out.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        batch = real_rows(batch, getattr(self.trainer.datamodule, "num_val_rows", None))
+        batch = real_rows(batch, self._num_val_rows())
         if len(batch.index) == 0:
             return
         # Weights are swapped for this one batch, so no hook between here and the next step can see the average.
@@ -191,7 +191,11 @@ class DiffusionModule(L.LightningModule):
         counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum()
         self._held_out.add({name: value for name, value in {**output.terms, "loss": output.loss}.items()}, counted)
         for name, level in levels.items():
-            self._held_out.add({name: level.mean}, level.count)
+            self._held_out.add({name: level.mean}, level.tokens)
+
+    def _num_val_rows(self) -> int | None:
+        datamodule = getattr(self.trainer, "datamodule", None)  # set by fit(), not declared
+        return None if datamodule is None else datamodule.num_val_rows
 
     def on_validation_epoch_end(self) -> None:
         values = {f"val/{name}": value for name, value in self._held_out.means(self.trainer.strategy).items()}

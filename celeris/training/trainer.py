@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import lightning as L
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.plugins.environments import SLURMEnvironment
 
 from celeris.errors import CelerisError
 from celeris.training.data import accumulation

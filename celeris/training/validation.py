@@ -18,7 +18,7 @@ class Mean(NamedTuple):
     """A mean (nats per token) and the number of tokens in it."""
 
     mean: Tensor
-    count: Tensor
+    tokens: Tensor
 
 
 class HeldOut:

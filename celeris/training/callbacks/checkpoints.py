@@ -34,7 +34,7 @@ class Checkpoints(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._saved = trainer.global_step  # a resumed run has this one already, a fresh one has nothing to keep
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if pl_module.between_steps and (trainer.global_step % self.every_n_steps == 0 or trainer.should_stop):
             self.save(trainer)
 

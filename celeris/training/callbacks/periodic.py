@@ -37,7 +37,7 @@ class Periodic(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._last_time, self._last_step = time.monotonic(), trainer.global_step
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if pl_module.between_steps and self._due(trainer.global_step):
             self._look(trainer, pl_module)
 

@@ -40,9 +40,7 @@ class ProgressBar(L.Callback):
         self._bar.start()
         self._task = self._bar.add_task("", total=trainer.max_steps, completed=trainer.global_step, status="")
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         self._tokens += batch.canvas.numel() * trainer.world_size
         if not pl_module.between_steps or not trainer.is_global_zero:
             return

@@ -49,9 +49,7 @@ class Speed(L.Callback):
     def on_train_batch_start(self, trainer: L.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._began = time.perf_counter()
 
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         # The guard has read the device at the end of each step, so host time is device time there.
         self._seconds += time.perf_counter() - self._began
         self._tokens += batch.canvas.numel() * trainer.world_size

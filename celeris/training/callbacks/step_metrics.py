@@ -23,7 +23,7 @@ class StepMetrics(L.Callback):
         self.every_n_steps = every_n_steps
         self._waiting: list[StepRecord] = []
 
-    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, *_: Any) -> None:
+    def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if pl_module.between_steps:
             self._waiting.append(pl_module.record)
             if len(self._waiting) >= self.every_n_steps:

@@ -42,9 +42,10 @@ class MetricsFile(Logger):
     @property
     def segment(self) -> int:
         """0 for the first start of the run, one more for each resume. Fixed at the first use."""
-        if self._segment is None:
-            self._segment = 1 + max((line.get("segment", 0) for line in read_jsonl(self.file)), default=-1)
-        return self._segment
+        known = self._segment
+        if known is None:
+            known = self._segment = 1 + max((line.get("segment", 0) for line in read_jsonl(self.file)), default=-1)
+        return known
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
