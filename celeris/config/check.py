@@ -46,9 +46,10 @@ def check_config(config: DictConfig, schema: type) -> None:
 def check_hydra(config: DictConfig) -> None:
     """The same for the `hydra.*` node, whose own check lets keys added with `+` pass."""
     known = OmegaConf.to_container(OmegaConf.structured(HydraConf()))
-    for key in ("run", "sweep", "job", "runtime", "help"):
-        _refuse_unknown(config.get(key) or {}, known.get(key) or {}, f"hydra.{key}.")  # type: ignore[union-attr]
-    _refuse_unknown(config, known, "hydra.")  # type: ignore[arg-type]
+    assert isinstance(known, dict)
+    _refuse_unknown(config, [*known, "env"], "hydra.")
+    for key in ("run", "sweep", "job", "help"):
+        _refuse_unknown(config[key], known[key], f"hydra.{key}.")
 
 
 def target_parameters(target: str) -> list[str] | None:

@@ -16,6 +16,8 @@ class TrainConfig:
     threads: int | None
     run_id: str | None
     ckpt: str | None
+    path: Any
+    name: str | None
     paths: Any
     vocabulary: Any
     tokenizer: Any
@@ -25,6 +27,8 @@ class TrainConfig:
     model: Any
     objective: Any
     optimizer: Any
+    module: Any
+    datamodule: Any
     trainer: Any
     callbacks: Any = field(metadata={"parts": "callback"})
     logger: Any = field(metadata={"parts": "logger"})

@@ -7,6 +7,8 @@ traceback; CELERIS_TRACEBACK=1 shows it for mistakes too.
 import os
 import sys
 from collections.abc import Callable
+from functools import wraps
+from typing import NoReturn
 
 import hydra
 from hydra import compose, initialize_config_dir
@@ -37,25 +39,41 @@ def main(task: Callable[[DictConfig], None], words: list[str] | None = None) -> 
     argv, sys.argv = sys.argv, [str(ROOT / f"{name}.py"), *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # so that Hydra raises instead of printing a traceback of its own
     overrides: list[str] = []
+
+    def compose_again(others: list[str]) -> DictConfig:
+        GlobalHydra.instance().clear()
+        with initialize_config_dir(CONFIGS, version_base="1.3"):
+            return compose(name, others, return_hydra_config=True)
+
+    @wraps(task)
+    def guarded(config: DictConfig) -> None:
+        try:
+            task(config)
+        except Exception as error:  # before Hydra adds words of its own
+            _end(error, overrides, compose_again)
+
     try:
-        overrides = get_args_parser().parse_args(words).overrides
+        overrides += get_args_parser().parse_args(words).overrides
         check_overrides(overrides)
-        hydra.main(version_base="1.3", config_path=CONFIGS, config_name=name)(task)()
+        hydra.main(version_base="1.3", config_path=CONFIGS, config_name=name)(guarded)()
         return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except KeyboardInterrupt:
         print("error: interrupted.", file=sys.stderr)
         return 130
     except Exception as error:
-        if os.environ.get("CELERIS_TRACEBACK") == "1" or not is_mistake(error):
-            raise
-        sentence = explain(error, overrides, lambda others: _compose(name, others))
-        print("error: " + " ".join(sentence.split()), file=sys.stderr)
-        return 2
+        try:
+            _end(error, overrides, compose_again)
+        except SystemExit:
+            return 2
     finally:
         sys.argv = argv
 
 
-def _compose(name: str, overrides: list[str]) -> DictConfig:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(CONFIGS, version_base="1.3"):
-        return compose(name, overrides, return_hydra_config=True)
+def _end(error: Exception, overrides: list[str], compose_again: Callable[[list[str]], DictConfig]) -> NoReturn:
+    """Print a mistake as one line and exit; raise a defect again."""
+    if os.environ.get("CELERIS_TRACEBACK") == "1" or not is_mistake(error):
+        raise error
+    print("error: " + " ".join(explain(error, overrides, compose_again).split()), file=sys.stderr)
+    raise SystemExit(2)

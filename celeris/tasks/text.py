@@ -1,0 +1,77 @@
+"""The text of a run: built from the configuration, or from what an export remembers of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from filelock import FileLock
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from celeris.config.resolvers import ROOT
+from celeris.data.text_data import TextData
+from celeris.tasks.run_directory import is_first_rank
+
+
+@dataclass(frozen=True)
+class OwnTokenizer:
+    """Builder that gives back the tokenizer of a checkpoint."""
+
+    tokenizer: Any
+    trained: ClassVar[bool] = False
+
+    def __call__(self, texts: Any) -> Any:
+        return self.tokenizer
+
+    def __repr__(self) -> str:
+        return "the checkpoint's tokenizer"
+
+
+def build_data(node: DictConfig) -> TextData:
+    """The text that the `data` node describes, tokenized and packed."""
+    return prepared(instantiate(node, _convert_="all"))
+
+
+def prepared(data: TextData) -> TextData:
+    """`data` with its cache made. Ranks of one machine take turns, so that the first does the work for all."""
+    cache = Path(data.cache_dir)
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / ".lock"):
+        if is_first_rank():
+            return data.prepare()
+        assert data.packed
+        return data
+
+
+def plain_spec(node: DictConfig) -> dict[str, Any]:
+    """The `data` node as an export keeps it: resolved, and without the cache, which is this machine's affair."""
+    spec = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(spec, dict)
+    return {str(key): value for key, value in spec.items() if key != "cache_dir"}
+
+
+def make_paths_absolute(node: DictConfig) -> None:
+    """Turn `source.path` into absolute paths: of the working directory, else of the folder of the root scripts.
+
+    What is in neither place (a data set's name on the hub, a mistyped file) stays as it is.
+    """
+    path = OmegaConf.select(node, "source.path")
+    if isinstance(path, str):
+        node.source.path = _absolute(path)
+    elif path is not None:
+        node.source.path = [_absolute(str(item)) for item in path]
+
+
+def unigram_entropy(counts: np.ndarray) -> float:
+    """Nats per token of the distribution with these `counts` (V,)."""
+    share = counts[counts > 0] / counts.sum()
+    return float(-(share * np.log(share)).sum())
+
+
+def _absolute(path: str) -> str:
+    for base in (Path.cwd(), ROOT):
+        candidate = base / Path(path).expanduser()
+        if candidate.exists():
+            return str(candidate)
+    return path

@@ -1,0 +1,113 @@
+"""The body of train.py: puts the rooms together and lets them train."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from celeris.config.check import check_config, check_hydra
+from celeris.config.schema import TrainConfig
+from celeris.data.text_data import TextData
+from celeris.errors import CelerisError
+from celeris.model import DiffusionLM
+from celeris.streams import stream
+from celeris.tasks.run_directory import Run, is_first_rank, open_run
+from celeris.tasks.run_files import write_run_files
+from celeris.tasks.text import build_data, make_paths_absolute, plain_spec, unigram_entropy
+
+
+def train(config: DictConfig) -> None:
+    """Train what `config` (configs/train.yaml) describes, in runs/<experiment>/<run id>/."""
+    hydra = HydraConfig.get()
+    check_config(config, TrainConfig)
+    check_hydra(hydra)
+    many = hydra.mode == RunMode.MULTIRUN
+    experiment = str(hydra.runtime.choices.get("experiment") or "custom")
+    run = open_run(
+        Path(config.paths.runs_dir) / experiment, config.run_id, config.ckpt, hydra.job.num if many else None
+    )
+    config.paths.run_dir = str(run.folder)
+    make_paths_absolute(config.data)
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+
+    data = build_data(config.data)
+    model = build_model(config, data)
+    module = instantiate(config.module, _convert_="all")(
+        model, instantiate(config.objective, _convert_="all"), identity={"data": data.fingerprint}
+    )
+    datamodule = instantiate(config.datamodule, _convert_="all")(data)
+    trainer = build_trainer(
+        config, {"experiment": experiment, "data": data.describe(), "run": f"{experiment}/{run.id}"}
+    )
+    if many and _starts_ranks_itself(trainer):
+        raise CelerisError(
+            "A multirun cannot start several ranks itself; use a launcher (hydra/launcher=) or one device."
+        )
+    if is_first_rank():
+        write_run_files(run.folder, config)
+        _announce(run, config, model)
+    trainer.fit(module, datamodule=datamodule, ckpt_path=str(run.resume_from) if run.resume_from else None)
+    _finish(run, config, trainer)
+
+
+def build_model(config: DictConfig, data: TextData) -> DiffusionLM:
+    """The model for the vocabulary of `data`, initialised from the stream "init" of the run's seed."""
+    tokenizer, counts = data.tokenizer, data.unigram_counts()
+    config.vocabulary = {
+        "size": tokenizer.vocab_size,
+        "pad_id": tokenizer.pad_id,
+        "eos_id": tokenizer.eos_id,
+        "unk_id": tokenizer.unk_id,
+        "entropy": unigram_entropy(counts),
+    }
+    torch.manual_seed(stream(config.seed, "init"))
+    spec = OmegaConf.to_container(config.model, resolve=True)
+    assert isinstance(spec, dict)
+    model = DiffusionLM.from_spec({str(key): value for key, value in spec.items()})
+    model.rounding.set_unigram(torch.from_numpy(counts))
+    model.tokenizer = tokenizer
+    return model
+
+
+def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
+    """The trainer with its callbacks and loggers; `info` goes into the export."""
+    callbacks = {
+        name: instantiate(node, _convert_="all") for name, node in config.callbacks.items() if node is not None
+    }
+    if "export" in callbacks:  # not through instantiate, which would build the records in it
+        callbacks["export"].info = {**info, "data_spec": plain_spec(config.data)}
+    from celeris.training.loggers import MetricsFile  # imports Lightning, which takes seconds
+
+    loggers = [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None]
+    return instantiate(config.trainer, _convert_="all")(
+        callbacks=list(callbacks.values()), loggers=[MetricsFile(config.paths.run_dir), *loggers]
+    )
+
+
+def _starts_ranks_itself(trainer: Any) -> bool:
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    return trainer.world_size > 1 and environment is not None and not environment.creates_processes_externally
+
+
+def _announce(run: Run, config: DictConfig, model: DiffusionLM) -> None:
+    print(f"run {run.folder}: {model.num_parameters:,} parameters, {config.trainer.max_steps:,} steps")
+    if run.resume_from is not None:
+        print(f"continuing from {run.resume_from}")
+    elif config.ckpt is not None:
+        print("no checkpoint there yet: starting from the beginning")
+
+
+def _finish(run: Run, config: DictConfig, trainer: Any) -> None:
+    """Say where things are; a run stopped by a signal ends with the status a shell gives it (128 + its number)."""
+    signals = [number for callback in trainer.callbacks if (number := getattr(callback, "received", None))]
+    if is_first_rank():
+        print(f"{trainer.global_step:,} steps done; the weights for sample.py and evaluate.py are in the run's export/")
+        if trainer.global_step < config.trainer.max_steps:
+            print(f"to continue: the same command with run_id={run.id} ckpt=last")
+    if signals:
+        raise SystemExit(128 + signals[0])
