@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from celeris.data.batch import Batch
+from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.streams import generator
 from celeris.typing import Bool, Int

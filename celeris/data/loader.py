@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from celeris.data.batch import Batch
+from celeris.batch import Batch
 from celeris.data.layouts import Layout
 from celeris.data.rows import EpochOrder, Rows
 from celeris.errors import CelerisError

@@ -1,6 +1,6 @@
 """A corpus ready for training: source, tokenizer, packed rows and loaders behind one object."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ from celeris.streams import stream
 from celeris.tokenizer import TextTokenizer
 
 MOST_UNKNOWN = 0.01
+COMPARED = ("source", "source_fingerprint", "detokenizer", "tokenizer_fingerprint", "packing", "eos_policy")
 PARTS: dict[Split, str] = {"train": "training", "val": "held-out"}
 
 
@@ -96,6 +97,7 @@ class TextData:
         return {
             "source": self.source.title,
             "source_fingerprint": self.source.fingerprint(),
+            "detokenizer": repr(getattr(self.source, "detokenizer", None)),
             "tokenizer": repr(self.tokenizer_builder),
             "tokenizer_fingerprint": self.tokenizer.fingerprint,
             "packing": repr(self.packing),
@@ -104,6 +106,15 @@ class TextData:
             "fingerprint": self.fingerprint,
             **{split: self.packed.manifests[split].as_dict() for split in SPLITS},
         }
+
+    def differences(self, recorded: Mapping[str, Any]) -> list[str]:
+        """What is not as it was in the `describe()` of another corpus, one sentence each; empty: figures compare."""
+        here = self.describe()
+        return [
+            f"{key} was {recorded[key]!r} and is now {here[key]!r}."
+            for key in COMPARED
+            if key in recorded and recorded[key] != here[key]
+        ]
 
     def train_loader(
         self,
