@@ -20,6 +20,7 @@ from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.streams import stream
+from celeris.training.buffers import SettledBuffers
 from celeris.training.ema import EMA
 from celeris.training.guard import GradientGuard
 from celeris.training.resume import restarted_loops
@@ -79,7 +80,7 @@ class DiffusionModule(L.LightningModule):
         self.between_steps = True  # False from the first micro-batch of a step to its update
         self._build_optimizer, self._lr_schedule, self._compile = optimizer, lr_schedule, compile
         self._sums: dict[str, Tensor] = {}
-        self._settled: dict[str, Tensor] = {}
+        self._settled: SettledBuffers | None = None
         self._held_out = HeldOut()
         self._by_level = LossesByLevel(gammas, stream(seed, "validation"))
 
@@ -94,7 +95,7 @@ class DiffusionModule(L.LightningModule):
         return self._build_optimizer(self.model)
 
     def on_train_start(self) -> None:
-        self._settle()
+        self._settled = SettledBuffers(self)
 
     # -- one optimizer step ---------------------------------------------------------------------------------------
 
@@ -106,6 +107,8 @@ class DiffusionModule(L.LightningModule):
         count = self.global_step * self.trainer.accumulate_grad_batches + micro
         torch.manual_seed(stream(self.seed, "dropout", count * self.trainer.world_size + self.global_rank))
         output = self.objective(self.model, batch, self.seed)
+        assert self._settled is not None
+        self._settled.heal()
         for name, value in {**output.terms, "loss": output.loss}.items():
             value = value.detach()
             self._sums[name] = self._sums[name] + value if name in self._sums else value
@@ -124,11 +127,12 @@ class DiffusionModule(L.LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         optimizer.step(closure=optimizer_closure)
+        assert self._settled is not None
         if self._taken:
             self.ema.update(self.model, step)
-            self._settle()
+            self._settled.settle()
         else:
-            self._unsettle()
+            self._settled.undo()
         micro_batches = self.trainer.accumulate_grad_batches
         assert self.guard.last_norm is not None
         values: dict[str, Tensor | float] = {f"train/{name}": sum_ / micro_batches for name, sum_ in self._sums.items()}
@@ -137,26 +141,11 @@ class DiffusionModule(L.LightningModule):
         self.record = StepRecord(step + 1, values)
         self.between_steps = True
 
-    # -- buffers that move within a step --------------------------------------------------------------------------
-
-    def _moving(self) -> dict[str, Tensor]:
-        saved = self.state_dict().keys()
-        return {name: buffer for name, buffer in self.named_buffers() if name in saved}
-
-    def _settle(self) -> None:
-        """Remember the buffers as they are after a complete step."""
-        self._settled = {name: buffer.detach().clone() for name, buffer in self._moving().items()}
-
-    @torch.no_grad()
-    def _unsettle(self) -> None:
-        """Undo what a refused step did to the buffers."""
-        for name, buffer in self._moving().items():
-            buffer.copy_(self._settled[name])
-
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["state_dict"] = {**checkpoint["state_dict"], **self._settled}
+        if self._settled is not None:
+            checkpoint["state_dict"] = {**checkpoint["state_dict"], **self._settled.values}
         checkpoint["celeris"] = {
             "ema": self.ema.state_dict(),
             "guard": self.guard.state_dict(),
