@@ -1,11 +1,8 @@
 """Where a resumed run begins: Lightning's loop counters, rebuilt from the one number that matters."""
 
-from pathlib import Path
 from typing import Any
 
 import lightning as L
-
-from celeris.errors import CelerisError
 
 
 def restarted_loops(trainer: L.Trainer, step: int) -> dict[str, Any]:
@@ -28,23 +25,3 @@ def restarted_loops(trainer: L.Trainer, step: int) -> dict[str, Any]:
     updates["total"] = dict.fromkeys(updates["total"], step)
     fit["epoch_loop.state_dict"]["_batches_that_stepped"] = step
     return loops
-
-
-def checkpoint_to_resume(ckpt: str | Path | None, folder: str | Path) -> Path | None:
-    """The file that `ckpt` means.
-
-    Args:
-        ckpt: None (start fresh), "last" (the newest of this run, or a fresh start when there is none yet), or a path.
-        folder: the run's checkpoints.
-
-    Raises:
-        CelerisError: the path does not exist.
-    """
-    if ckpt is None:
-        return None
-    if str(ckpt) == "last":
-        last = Path(folder) / "last.ckpt"
-        return last if last.is_file() else None
-    if not Path(ckpt).is_file():
-        raise CelerisError(f"There is no checkpoint at {ckpt}; give the path of a .ckpt file or ckpt=last.")
-    return Path(ckpt)
