@@ -5,7 +5,7 @@ whatever batch, rank or run segment it comes in.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from celeris.typing import Bool, Int
 MOST_SPANS = 3
 
 
+@runtime_checkable
 class Layout(Protocol):
     """Makes a `Batch` of rows."""
 

@@ -6,7 +6,7 @@ none with a BOS; a document without a token is dropped and counted. Whitespace i
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class PackingState:
     starts: list[int] = field(default_factory=list)
 
 
+@runtime_checkable
 class Packing(Protocol):
     """What the cache needs of a packing; its `repr` is part of the cache key."""
 

@@ -7,7 +7,7 @@ result, so that a trained tokenizer can be kept in the cache; `trained` says whe
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -15,6 +15,7 @@ from celeris.errors import CelerisError
 from celeris.tokenizer import EOS, PAD, TextTokenizer, character_backend
 
 
+@runtime_checkable
 class TokenizerBuilder(Protocol):
     """What `TextData` needs of a tokenizer builder."""
 

@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from celeris.errors import CelerisError
 
@@ -13,6 +13,7 @@ Split = Literal["train", "val"]
 FEW = 20
 
 
+@runtime_checkable
 class Source(Protocol):
     """Documents of a corpus, with a fixed division into training and held-out text."""
 
