@@ -8,10 +8,10 @@ with a `_target_` against the signature of that class. So a key that is misspelt
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
+from importlib import import_module
 from typing import Any
 
 from hydra.conf import HydraConf
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -36,6 +36,9 @@ def check_config(config: DictConfig, schema: type) -> None:
             if field.metadata.get("parts"):
                 _check_parts(node, field.name, field.metadata["parts"])
             _check_targets(node, field.name)
+    missing = sorted(OmegaConf.missing_keys(config), key=lambda key: (key.count("."), key))
+    if missing:
+        raise CelerisError(f"{missing[0]} has no value; give one with {missing[0]}=…")
     scalars = {key: value for key, value in plain.items() if not isinstance(value, dict | list)}
     try:
         OmegaConf.merge(OmegaConf.structured(schema), scalars)
@@ -59,12 +62,23 @@ def target_parameters(target: str) -> list[str] | None:
         CelerisError: there is no such class or function.
     """
     try:
-        parameters = inspect.signature(get_object(target)).parameters
+        parameters = inspect.signature(_locate(target)).parameters
     except (ImportError, AttributeError, ValueError) as error:
         raise CelerisError(f"The target {target} does not exist; check its spelling.") from error
     if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
         return None
     return list(parameters)
+
+
+def _locate(target: str) -> Any:
+    """The object with this dotted name: a function or class of a module, or a method of a class."""
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module or "." not in module:
+            raise
+        return getattr(_locate(module), name)
 
 
 def _check_parts(node: Mapping[str, Any], path: str, kind: str) -> None:

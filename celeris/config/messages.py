@@ -1,6 +1,8 @@
 """Hydra's and OmegaConf's errors, each in one sentence."""
 
+import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, InstantiationException, MissingConfigException
@@ -25,7 +27,9 @@ def explain(error: BaseException, overrides: Sequence[str], compose: Compose) ->
         return str(own)
     if isinstance(error, MissingConfigException) and error.options:
         group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"There is no {group} {name!r}; {hint(name, error.options)} (There are: {', '.join(error.options)}.)"
+        near = hint(name, error.options)
+        listed = f" (There are: {', '.join(error.options)}.)" if near.endswith("?") else ""
+        return f"There is no {group} {name!r}; {near}{listed}"
     cause = error if isinstance(error, OmegaConfBaseException) else error.__cause__
     if isinstance(cause, ConfigAttributeError | ConfigKeyError):
         return _unknown_key(str(cause.full_key), overrides, compose)
@@ -38,19 +42,22 @@ def explain(error: BaseException, overrides: Sequence[str], compose: Compose) ->
         word = lines[0].split("'")[1]
         key, _, value = word.partition("=")
         return f"{word!r} has a comma: write '{key}=[{value}]' for a list, or add -m for one run each."
-    return " ".join(lines[:2]) + (
-        f" ({str(cause).splitlines()[0]})" if isinstance(cause, OmegaConfBaseException) else ""
-    )
+    if isinstance(cause, OmegaConfBaseException):
+        return f"{cause.full_key or ''}: {str(cause).splitlines()[0]}".removeprefix(": ")
+    return " ".join(lines[:2])
 
 
 def is_mistake(error: BaseException) -> bool:
     """Whether this is a user's mistake (one sentence) rather than a defect (a traceback)."""
-    return isinstance(error, HydraException | OmegaConfBaseException | CelerisError)
+    if isinstance(error, HydraException | OmegaConfBaseException | CelerisError):
+        return True
+    places = traceback.extract_tb(error.__traceback__)  # Hydra also raises plain ValueErrors about what it was told
+    return isinstance(error, ValueError) and bool(places) and "hydra" in Path(places[-1].filename).parts
 
 
 def _own(error: BaseException | None) -> CelerisError | None:
     while error is not None and not isinstance(error, CelerisError):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return error
 
 

@@ -1,4 +1,4 @@
-"""Attention over `[context | canvas]`: one signature, three back-ends (`reference`, `sdpa`, `flash`).
+"""Attention over `[context | canvas]`: one signature, four back-ends (`reference`, `sdpa`, `dense`, `flash`).
 
 What a query may see is a `Visibility`: either causal (the context stream over itself) or, for canvas block n of a row,
 the first `start[n]` context keys and the valid keys of its own block.
@@ -30,8 +30,14 @@ class Causal:
 
     @cached_property
     def mask(self) -> Tensor:
-        """(B, 1, Tq, Tk) bool, True = visible."""
-        return (torch.arange(self.keys, device=self.positions.device) <= self.positions[..., None])[:, None]
+        """(B or 1, 1, Tq, Tk) bool, True = visible."""
+        positions = self.positions[:1] if self.fresh else self.positions  # fresh rows all count from 0
+        return (torch.arange(self.keys, device=positions.device) <= positions[..., None])[:, None]
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """The mask as something to add to scores, float32."""
+        return _bias(self.mask)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,15 @@ class Canvas:
             own = own & some.flatten(1)[:, None]
         return torch.cat([past, own], -1)[:, None]
 
+    @cached_property
+    def bias(self) -> Tensor:
+        """The mask as something to add to scores, float32."""
+        return _bias(self.mask)
+
+
+def _bias(mask: Tensor) -> Tensor:
+    return torch.zeros(mask.shape, device=mask.device).masked_fill_(~mask, -1e30)
+
 
 Visibility = Causal | Canvas
 Backend = Callable[[Tensor, Tensor, Tensor, Visibility], Tensor]
@@ -81,6 +96,13 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
     if isinstance(visible, Causal) and visible.fresh:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=visible.mask)
+
+
+def dense(q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
+    """Two matrix products and a softmax in the tensors' own dtype: on a CPU in bf16, forward and backward together take
+    a third of the fused kernel's time (`python -m celeris.denoiser.benchmark`)."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + visible.bias.to(q.dtype)
+    return scores.softmax(-1) @ v
 
 
 def flash_varlen() -> Callable[..., Tensor] | None:
@@ -140,13 +162,16 @@ def flash(q: Tensor, k: Tensor, v: Tensor, visible: Visibility, varlen: Callable
 
 
 def automatic(q: Tensor, k: Tensor, v: Tensor, visible: Visibility) -> Tensor:
-    """flash when it is installed and the tensors fit it (CUDA, fp16/bf16), else sdpa."""
-    if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16) and flash_varlen() is not None:
+    """flash when it is installed and the tensors fit it (CUDA, fp16/bf16), dense for bf16 on a CPU, else sdpa."""
+    half = q.dtype in (torch.float16, torch.bfloat16)
+    if q.is_cuda and half and flash_varlen() is not None:
         return flash(q, k, v, visible)
+    if q.device.type == "cpu" and half:
+        return dense(q, k, v, visible)
     return sdpa(q, k, v, visible)
 
 
-BACKENDS: dict[str, Backend] = {"auto": automatic, "flash": flash, "sdpa": sdpa, "reference": reference}
+BACKENDS: dict[str, Backend] = {"auto": automatic, "flash": flash, "sdpa": sdpa, "dense": dense, "reference": reference}
 
 
 def backend(name: str) -> Backend:

@@ -74,7 +74,7 @@ class Block(nn.Module):
                 blocks = blocks * visible.valid[..., None]
             y = self.mixing.canvas(blocks, past.taps, visible.start).flatten(1, 2)
         q, k, v = self._heads(y, angles)
-        k, v = torch.cat([past.keys, k], 2), torch.cat([past.values, v], 2)
+        k, v = torch.cat([past.keys.to(k), k], 2), torch.cat([past.values.to(v), v], 2)
         x = x + gate1 * self._merge(attend(q, k, v, visible))
         return x + gate2 * self._mlp(_modulate(x, shift2, scale2))
 

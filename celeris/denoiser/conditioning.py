@@ -5,11 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
+from celeris.streams import generator
 from celeris.typing import Gamma
 
 
 class LevelEmbedding(nn.Module):
-    """Sinusoidal features of gamma and a two-layer MLP, plus one learned vector for clean (context, given) positions.
+    """clean + MLP(sinusoidal features of gamma), where `clean` is the learned vector of context and given positions.
+
+    The MLP's last layer starts at zero: a noisy position begins by being treated as a clean one.
 
     Args:
         dim: width of the conditioning vector.
@@ -21,10 +24,12 @@ class LevelEmbedding(nn.Module):
         super().__init__()
         self.features, self.span = features, span
         self.mlp = nn.Sequential(nn.Linear(features, dim), nn.SiLU(), nn.Linear(dim, dim))
-        self.clean = nn.Parameter(torch.zeros(dim))
+        nn.init.zeros_(self.mlp[2].weight)
+        nn.init.zeros_(self.mlp[2].bias)
+        self.clean = nn.Parameter(torch.randn(dim, generator=generator(0, "clean level")))
 
     def forward(self, gamma: Gamma) -> Tensor:
         """(*levels) → (*levels, dim)."""
         rates = torch.logspace(0, math.log10(100.0), self.features // 2, device=gamma.device)
         angle = gamma.float()[..., None] / self.span * rates
-        return self.mlp(torch.cat([angle.cos(), angle.sin()], -1))
+        return self.clean + self.mlp(torch.cat([angle.cos(), angle.sin()], -1))

@@ -1,9 +1,12 @@
 """The exact cache of the clean context: what every denoising step reads and no denoising step changes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+GROWTH = 64
 
 
 @dataclass
@@ -22,19 +25,20 @@ class LayerContext:
 
 @dataclass
 class Context:
-    """All layers, how much of each row is real, and the last hidden states (for the next-token head).
+    """All layers, how much of each row is real (`lengths`, (B,)), and the final states `hidden` (B, S, H), which predict
+    the next token.
 
     Rows may differ in length: what lies at or beyond `lengths` is never seen by anyone.
     """
 
     lengths: Tensor
-    layers: list[LayerContext] = field(default_factory=list)
-    hidden: Tensor | None = None
+    layers: list[LayerContext]
+    hidden: Tensor
 
     @property
     def size(self) -> int:
         """S, the allocated positions."""
-        return self.layers[0].keys.shape[2] if self.layers else 0
+        return self.hidden.shape[1]
 
     def detach(self) -> "Context":
         """The same context outside the graph (for the gradient-free self-conditioning pass)."""
@@ -42,7 +46,7 @@ class Context:
             LayerContext(x.keys.detach(), x.values.detach(), None if x.taps is None else x.taps.detach())
             for x in self.layers
         ]
-        return Context(self.lengths, layers)
+        return Context(self.lengths, layers, self.hidden.detach())
 
     def rows(self, index: Tensor) -> "Context":
         """The rows `index` only."""
@@ -50,7 +54,7 @@ class Context:
             LayerContext(x.keys[index], x.values[index], None if x.taps is None else x.taps[index])
             for x in self.layers
         ]
-        return Context(self.lengths[index], layers, None if self.hidden is None else self.hidden[index])
+        return Context(self.lengths[index], layers, self.hidden[index])
 
 
 def write(buffer: Tensor, new: Tensor, positions: Tensor, dim: int) -> Tensor:
@@ -58,7 +62,7 @@ def write(buffer: Tensor, new: Tensor, positions: Tensor, dim: int) -> Tensor:
     needed = int(positions.max()) + 1 if positions.numel() else 0
     if needed > buffer.shape[dim]:
         shape = list(buffer.shape)
-        shape[dim] = needed - buffer.shape[dim]
+        shape[dim] = max(needed - buffer.shape[dim], GROWTH)  # spare room, so that a decoder seldom copies
         buffer = torch.cat([buffer, buffer.new_zeros(shape)], dim)
     index = positions[:, None, :, None] if buffer.dim() == 4 else positions[..., None]
     return buffer.scatter(dim, index.expand_as(new), new)

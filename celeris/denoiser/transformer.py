@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from celeris.denoiser.attention import Canvas, Causal, backend
 from celeris.denoiser.block import Block
 from celeris.denoiser.conditioning import LevelEmbedding
-from celeris.denoiser.context import Context
+from celeris.denoiser.context import Context, LayerContext, write
 from celeris.denoiser.rotary import rotary
 from celeris.errors import CelerisError
 from celeris.typing import Gamma, Ids, Latent, Mask
@@ -24,7 +24,7 @@ class Transformer(nn.Module):
         depth: blocks.
         heads: attention heads; H must be a multiple of 2·heads.
         cond_dim: width of the noise-level conditioning.
-        features: how many D-wide features describe a canvas position (z, x̂0 carried, evidence mean: `model.py`).
+        features: how many D-wide features describe a canvas position beside its best guess (`canvas`).
         mlp_ratio: SwiGLU width is 2/3 of mlp_ratio·H, so that its parameters equal a plain MLP's.
         mixing: (left, right) reach of the local convolution, or None for none.
         dropout: in every block.
@@ -38,7 +38,7 @@ class Transformer(nn.Module):
         depth: int,
         heads: int,
         cond_dim: int = 64,
-        features: int = 3,
+        features: int = 2,
         mlp_ratio: float = 4.0,
         mixing: Sequence[int] | None = None,
         dropout: float = 0.0,
@@ -53,8 +53,9 @@ class Transformer(nn.Module):
         reach = (int(mixing[0]), int(mixing[1])) if mixing is not None else None
         self.blocks = nn.ModuleList(Block(width, heads, hidden, cond_dim, reach, dropout) for _ in range(depth))
         self.levels = LevelEmbedding(cond_dim)
-        self.context_in = nn.Linear(dim, width, bias=False)
+        self.token_in = nn.Linear(dim, width, bias=False)
         self.canvas_in = nn.Linear(features * dim, width, bias=False)
+        self.own = nn.Linear(width, width, bias=False)
         self.given = nn.Parameter(torch.zeros(width))
         self.final = nn.Linear(cond_dim, 2 * width)
         nn.init.zeros_(self.final.weight)
@@ -69,7 +70,7 @@ class Transformer(nn.Module):
             past: what each row already holds; the new positions follow its own length.
 
         Returns:
-            The context with the new positions; `hidden` (B, T, H) belongs to the new ones.
+            The context with the new positions.
         """
         cond = F.silu(self.levels.clean)
         fresh = past is None or past.size == 0
@@ -79,19 +80,45 @@ class Transformer(nn.Module):
         keys = x0.shape[1] if fresh else max(past.size, int(positions.max()) + 1 if positions.numel() else 0)  # type: ignore[union-attr]
         visible = Causal(positions, keys, fresh)
         angles = rotary(positions, self.head_dim)
-        x, layers = self.context_in(x0), []
+        x, layers = self.token_in(x0), []
         for number, block in enumerate(self.blocks):
             x, layer = block.context(x, cond, angles, visible, None if fresh else past.layers[number], self.attend)  # type: ignore[union-attr]
             layers.append(layer)
-        return Context(total, layers, self._final(x, cond))
+        hidden = self._final(x, cond)
+        if not fresh:
+            hidden = write(past.hidden, hidden, positions, 1)  # type: ignore[union-attr]
+        return Context(total, layers, hidden)
+
+    def empty(self, rows: int, device: torch.device) -> Context:
+        """A context of no tokens for `rows` rows: unconditional text."""
+        weight = self.token_in.weight
+        nothing = weight.new_zeros(rows, self.width // self.head_dim, 0, self.head_dim)
+        layers = [
+            LayerContext(nothing, nothing, weight.new_zeros(rows, 0, self.width) if block.mixing is not None else None)
+            for block in self.blocks
+        ]
+        return Context(torch.zeros(rows, dtype=torch.long, device=device), layers, weight.new_zeros(rows, 0, self.width))
 
     def canvas(
-        self, x: Tensor, gamma: Gamma, given: Mask | None, valid: Mask | None, start: Ids, context: Context
+        self,
+        guess: Latent,
+        x: Tensor,
+        gamma: Gamma,
+        given: Mask | None,
+        valid: Mask | None,
+        start: Ids,
+        context: Context,
     ) -> Tensor:
         """Run canvas features through the trunk.
 
+        A position is predicted by its own state and, as in any language model, by the state on its left (for the first
+        position of a block: the last context state, which is the next-token prediction). So what the context stream
+        knows about the next token is the canvas's to start from.
+
         Args:
-            x: (B, N, C, features·D).
+            guess: (B, N, C, D) mean embedding given what is known so far; it enters like a context token, and is one
+                when the position is decided.
+            x: (B, N, C, features·D) everything else.
             gamma: (B, N, C), or (B, N, 1) when a block has one level.
             given: (B, N, C) noise-free positions, or None.
             valid: (B, N, C) False on PAD, or None.
@@ -99,11 +126,11 @@ class Transformer(nn.Module):
             context: from `context`.
 
         Returns:
-            Hidden states (B, N, C, H).
+            Hidden states (B, N, C, H) for the rounding head.
         """
         rows, blocks, length = x.shape[:3]
         cond = self.levels(gamma)
-        h = self.canvas_in(x)
+        h = self.token_in(guess) + self.canvas_in(x)
         if given is not None:
             cond = torch.where(given[..., None], self.levels.clean.to(cond.dtype), cond)
             h = h + given[..., None] * self.given
@@ -115,7 +142,9 @@ class Transformer(nn.Module):
         angles = rotary(positions, self.head_dim)
         for block, layer in zip(self.blocks, context.layers, strict=True):
             h = block.canvas(h, cond, angles, visible, layer, self.attend)
-        return self._final(h, cond).unflatten(1, (blocks, length))
+        h = self._final(h, cond).unflatten(1, (blocks, length))
+        before = F.pad(context.hidden, (0, 0, 1, 0)).gather(1, start[..., None].expand(-1, -1, self.width))
+        return torch.cat([before[:, :, None].to(h), h[:, :, :-1]], 2) + self.own(h)
 
     def _final(self, x: Tensor, cond: Tensor) -> Tensor:
         shift, scale = self.final(cond).chunk(2, -1)

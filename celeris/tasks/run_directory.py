@@ -82,7 +82,7 @@ def _shared_id(job: int | None) -> str | None:
     names = os.environ
     if RUN_ID in names and job is None:
         return names[RUN_ID]
-    if "SLURM_JOB_ID" in names:
+    if "SLURM_JOB_ID" in names and names.get("SLURM_JOB_NAME") not in ("bash", "interactive"):  # a shell runs many
         parts = [names.get("SLURM_ARRAY_JOB_ID", names["SLURM_JOB_ID"]), names.get("SLURM_ARRAY_TASK_ID"), job]
         return "-".join(["slurm", *(str(part) for part in parts if part is not None)])
     if names.get("TORCHELASTIC_RUN_ID", "none") != "none":

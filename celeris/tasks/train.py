@@ -84,9 +84,13 @@ def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
     from celeris.training.loggers import MetricsFile  # imports Lightning, which takes seconds
 
     loggers = [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None]
-    return instantiate(config.trainer, _convert_="all")(
-        callbacks=list(callbacks.values()), loggers=[MetricsFile(config.paths.run_dir), *loggers]
-    )
+    trainer = instantiate(config.trainer, _convert_="all")
+    try:
+        return trainer(callbacks=list(callbacks.values()), loggers=[MetricsFile(config.paths.run_dir), *loggers])
+    except CelerisError:
+        raise
+    except Exception as error:  # whatever Lightning says here is about the settings it was given
+        raise CelerisError(f"The trainer refuses its settings: {str(error).splitlines()[0]}") from error
 
 
 def _starts_ranks_itself(trainer: Any) -> bool:

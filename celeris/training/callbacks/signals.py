@@ -49,5 +49,6 @@ class StopOnSignal(L.Callback):
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) == self._note:  # else Lightning has put the handlers of before the run back
+                signal.signal(number, handler)
         self._before = {}

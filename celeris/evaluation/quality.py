@@ -1,0 +1,191 @@
+"""Quality of unconditional samples per step count (and eta), with real held-out text of the same length beside it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from celeris.errors import CelerisError
+from celeris.evaluation.plots import quality_by_steps, quality_frontier
+from celeris.evaluation.quality_figures import Measured, Texts, quality_table
+from celeris.evaluation.record import Sample, Section, Subject, synchronize
+from celeris.evaluation.scorer import Scorer
+from celeris.evaluation.speed import real_tokens
+from celeris.evaluation.text_metrics import DEFINITIONS, WordVocabulary, describe, entropy
+from celeris.evaluation.windows import text_windows
+
+
+@dataclass(frozen=True)
+class _Yardstick:
+    """What every setting is held against."""
+
+    windows: list[list[int]]
+    vocabulary: WordVocabulary
+    scorer: Scorer | None
+
+
+class Quality:
+    """Samples for every step count and eta, measured; needs a scorer only for the generative perplexity.
+
+    Args:
+        scorer: reads the texts; when it cannot be loaded its figures are left out and the reason is reported.
+        num_inference_steps: denoising steps a block.
+        etas: of the sampler's eta-family, 0 (DDIM) … 1 (full renoising).
+        num_samples: rows a setting; row k has seed `subject.seed + k`, the same for every setting.
+        length: tokens a row; None: the model's window.
+        temperature: of the sampler.
+        batch_size: rows generated at once.
+        score_characters: the scorer reads whole samples up to this many characters a setting.
+        show: samples of each setting that the report prints.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        num_inference_steps: Sequence[int] = (4, 8, 16, 32),
+        etas: Sequence[float] = (0.0,),
+        num_samples: int = 64,
+        length: int | None = None,
+        temperature: float = 1.0,
+        batch_size: int = 64,
+        score_characters: int = 10_000,
+        show: int = 2,
+    ):
+        if num_samples < 1:
+            raise CelerisError(f"Quality needs at least 1 sample, not num_samples={num_samples}.")
+        if not num_inference_steps or not etas:
+            raise CelerisError("Quality needs at least one step count and one eta.")
+        self.scorer = scorer
+        self.settings = list(product(num_inference_steps, etas))
+        self.name_eta = len(etas) > 1
+        self.num_samples = num_samples
+        self.length = length
+        self.temperature = temperature
+        self.batch_size = batch_size
+        self.score_characters = score_characters
+        self.show = show
+
+    def __call__(self, subject: Subject) -> Section:
+        length = self.length or subject.model.max_length
+        windows = text_windows(subject.data.val_texts(), subject.tokenizer, self.num_samples, length)
+        if not windows:
+            raise CelerisError("The held-out text is empty, so there is nothing to compare samples with.")
+        unavailable: list[str] = []
+        try:
+            self.scorer.score(["A first text."])
+        except CelerisError as error:
+            unavailable.append(f"Generative perplexity is left out. {error}")
+        yardstick = _Yardstick(
+            windows, WordVocabulary(subject.data.train_texts()), None if unavailable else self.scorer
+        )
+        reference = Texts(windows, [subject.tokenizer.decode(ids) for ids in windows])
+        setting = {"length": length, "num_samples": len(windows)}
+        real = self._measure(subject, "real text", setting, reference, yardstick)
+        self._generate(subject, *self.settings[0], min(length, subject.model.block_length), 1)  # warm-up of the clock
+        measured = [self._setting(subject, steps, eta, length, yardstick) for steps, eta in self.settings]
+        return self._section(subject, real, measured, yardstick, unavailable)
+
+    def _setting(self, subject: Subject, steps: int, eta: float, length: int, yardstick: _Yardstick) -> Measured:
+        samples = self._generate(subject, steps, eta, length, self.num_samples)
+        setting = {
+            "num_inference_steps": steps,
+            "eta": eta,
+            "temperature": self.temperature,
+            "length": length,
+            "block_length": subject.model.block_length,
+            "num_samples": len(samples.texts),
+            "seeds": f"{subject.seed} … {subject.seed + self.num_samples - 1}, one a row",
+        }
+        label = f"{steps} steps" + (f", eta {eta:g}" if self.name_eta else "")
+        return self._measure(subject, label, setting, samples, yardstick)
+
+    def _generate(self, subject: Subject, steps: int, eta: float, length: int, count: int) -> Texts:
+        tokenizer, device = subject.tokenizer, subject.model.device
+        sequences: list[list[int]] = []
+        synchronize(device)
+        start = time.perf_counter()
+        for first in range(0, count, self.batch_size):
+            output = subject.generate(
+                subject.model,
+                [""],
+                num_samples=min(self.batch_size, count - first),
+                max_new_tokens=length,
+                num_inference_steps=steps,
+                temperature=self.temperature,
+                eta=eta,
+                seed=subject.seed + first,
+            )
+            sequences += [real_tokens(ids, tokenizer.eos_id, tokenizer.pad_id) for ids in output.sequences]
+        synchronize(device)
+        return Texts(sequences, [tokenizer.decode(ids) for ids in sequences], time.perf_counter() - start)
+
+    def _measure(
+        self, subject: Subject, label: str, setting: dict[str, Any], samples: Texts, yardstick: _Yardstick
+    ) -> Measured:
+        if subject.progress:
+            print(f"quality: {label}", flush=True)
+        windows = yardstick.windows
+        same_length = [windows[k % len(windows)][: len(ids)] for k, ids in enumerate(samples.sequences)]
+        return Measured(
+            label,
+            setting,
+            samples,
+            describe(samples.sequences, samples.texts, yardstick.vocabulary, subject.tokenizer.unk_id),
+            yardstick.scorer.score(self._affordable(samples.texts)) if yardstick.scorer else None,
+            sum(map(entropy, same_length)) / len(same_length),
+        )
+
+    def _affordable(self, texts: list[str]) -> list[str]:
+        """The first texts, whole, that fit into `score_characters`; at least one."""
+        kept, characters = 1, len(texts[0])
+        while kept < len(texts) and characters + len(texts[kept]) <= self.score_characters:
+            characters += len(texts[kept])
+            kept += 1
+        return texts[:kept]
+
+    def _section(
+        self,
+        subject: Subject,
+        real: Measured,
+        measured: list[Measured],
+        yardstick: _Yardstick,
+        unavailable: list[str],
+    ) -> Section:
+        provenance = subject.provenance()
+        scorer = yardstick.scorer
+        scored_by = {"scorer": scorer.name, "gen_ppl": scorer.definition} if scorer else {"scorer": None}
+        records = [
+            {
+                **provenance,
+                **m.setting,
+                "scorer": scored_by["scorer"],
+                **m.figures(),
+                "flags": m.flags(real),
+                "texts": m.samples.texts,
+            }
+            for m in [real, *measured]
+        ]
+        record = {
+            "definitions": {**DEFINITIONS, **scored_by},
+            "training_words": len(yardstick.vocabulary),
+            "real_text": records[0],
+            "settings": records[1:],
+        }
+        title = (
+            f"Text quality: {real.setting['length']} tokens a row, {self.num_samples} rows a setting, "
+            f"temperature {self.temperature:g}"
+        )
+        plots = {"quality_by_steps": quality_by_steps(record)}
+        if scorer:
+            plots["quality_frontier"] = quality_frontier(record)
+        return Section(
+            "Text quality",
+            record,
+            [quality_table(title, measured, real, scorer.definition if scorer else None)],
+            flags=[flag for m in measured for flag in m.flags(real)],
+            unavailable=unavailable,
+            samples=[Sample(m.label, text) for m in measured for text in m.samples.texts[: self.show]],
+            plots=plots,
+            scalars={name: value for m in measured for name, value in m.scalars().items()},
+        )

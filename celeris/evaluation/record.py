@@ -1,0 +1,126 @@
+"""What a metric is given and what it hands back. The report renders sections without knowing which metric made them."""
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from celeris import __version__
+from celeris.tokenizer import TextTokenizer
+
+
+class Output(Protocol):
+    """What a sampler returns: one sequence of new token ids a row, without the prompt."""
+
+    @property
+    def sequences(self) -> Sequence[Sequence[int]]: ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and the data it is measured on.
+
+    Attributes:
+        model: a `celeris.model.DiffusionLM` in evaluation mode.
+        data: a `celeris.data.text_data.TextData`, or whatever has its `train`, `val`, `train_texts`, `val_texts`.
+        tokenizer: the model's.
+        generate: `celeris.sampling.generate`, or a sampler with its arguments.
+        seed: every random stream of the evaluation derives from it.
+        progress: say on the terminal what is being measured.
+    """
+
+    model: Any
+    data: Any
+    tokenizer: TextTokenizer
+    generate: Callable[..., Output]
+    seed: int = 0
+    progress: bool = False
+
+    def provenance(self) -> dict[str, Any]:
+        """What a figure must name to be repeated: the weights, their step, precision, device and seed."""
+        parameter = next(self.model.parameters())
+        return {
+            "weight_hash": self.model.weight_hash,
+            "step": self.model.info.get("step"),
+            "parameters": self.model.num_parameters,
+            "precision": str(parameter.dtype).removeprefix("torch."),
+            "device": device_name(parameter.device),
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells already formatted; `notes` are printed below it."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One text to show, and the setting it was made with."""
+
+    setting: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """What one metric found.
+
+    Attributes:
+        title: heading in the report.
+        record: every figure with its provenance, plain JSON values; None where a figure is undefined.
+        tables: the figures worth reading.
+        headline: one or two sentences that the last screen of a run prints.
+        flags: warnings, each beginning with its name in capitals.
+        unavailable: figures that could not be computed, each with the reason.
+        samples: texts to show.
+        plots: file stem -> function that draws on the matplotlib Axes it is given.
+        scalars: flat name -> number, for loggers.
+    """
+
+    title: str
+    record: dict[str, Any]
+    tables: list[Table]
+    headline: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
+    unavailable: list[str] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    plots: dict[str, Callable[[Any], None]] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+
+
+class Metric(Protocol):
+    """One kind of measurement; its parameters are constructor arguments."""
+
+    def __call__(self, subject: Subject) -> Section: ...
+
+
+def environment() -> dict[str, Any]:
+    """Versions and hardware of this process."""
+    return {
+        "celeris": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the kind of device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for work queued on `device`, so that a clock read next is honest."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()

@@ -1,0 +1,233 @@
+"""DiffusionLM: embedding, schedule, denoiser and rounding head joined into one language model."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from celeris import __version__
+from celeris.build import build
+from celeris.denoiser import Context, Transformer
+from celeris.embedding import TokenEmbedding
+from celeris.errors import CelerisError
+from celeris.noise import Schedule
+from celeris.noise.path import canvas_levels
+from celeris.rounding import RoundingHead, evidence, expected_embedding, pick
+from celeris.tokenizer import TextTokenizer
+from celeris.typing import Gamma, Ids, Latent, Logits, Mask
+
+
+class DiffusionLM(nn.Module):
+    """A continuous-embedding diffusion language model over rows `[context | canvas]`.
+
+    Args:
+        vocab_size: V.
+        embedding: ids → x0.
+        schedule: gamma(t).
+        denoiser: the trunk.
+        max_length: the window, context and canvas together, in tokens.
+        block_length: C, the canvas length it was trained with (sampling's default).
+        stagger: how far apart the positions of a canvas start (`celeris.noise.path`); sampling's and the bound's default.
+        self_conditioning: the network takes the x0_hat of an earlier step as an input.
+        next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
+        pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        embedding: TokenEmbedding,
+        schedule: Schedule,
+        denoiser: Transformer,
+        max_length: int,
+        block_length: int,
+        stagger: float = 0.0,
+        self_conditioning: bool = True,
+        next_token_head: bool = True,
+        pad_id: int = 0,
+        eos_id: int = 1,
+        unk_id: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not 1 <= block_length <= max_length:
+            raise CelerisError(f"block_length {block_length} must lie in 1 … max_length = {max_length}.")
+        self.vocab_size, self.max_length, self.block_length = vocab_size, max_length, block_length
+        if stagger < 0:
+            raise CelerisError(f"stagger is {stagger:g}; it must be ≥ 0 (0: all positions of a canvas move together).")
+        self.stagger, self.has_next_token_head = stagger, next_token_head
+        self.self_conditioning = self_conditioning
+        self.pad_id, self.eos_id, self.unk_id = pad_id, eos_id, unk_id
+        self.embedding, self.schedule, self.denoiser = embedding, schedule, denoiser
+        impossible = (pad_id,) if unk_id is None else (pad_id, unk_id)
+        self.rounding = RoundingHead(denoiser.width, vocab_size, impossible)
+        inputs = embedding.dim * (1 + self_conditioning)
+        if denoiser.canvas_in.in_features != inputs:
+            raise CelerisError(
+                f"The denoiser takes {denoiser.canvas_in.in_features} canvas features and the model feeds {inputs}; "
+                "set denoiser.features to 1 + self_conditioning."
+            )
+        self.tokenizer: TextTokenizer | None = None
+        self.spec: dict[str, Any] = {}
+        self.info: dict[str, Any] = {}
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> "DiffusionLM":
+        """Build from a plain `_target_` record, which the model remembers for `save_pretrained`."""
+        model = build(spec)
+        model.spec = spec
+        return model
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.weight.device
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(p.numel() for p in self.parameters())
+
+    @property
+    def weight_hash(self) -> str:
+        """First 12 hex digits of the sha256 over names and bytes of the weights."""
+        digest = hashlib.sha256()
+        for name, value in sorted(self.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()[:12]
+
+    # -- the two streams ------------------------------------------------------------------------------------------
+
+    def encode_context(self, ids: Ids, lengths: Ids | None = None, past: Context | None = None) -> Context:
+        """Run clean tokens (B, T) as context, after `past`; `lengths` (B,) are the real ones per row (default: all)."""
+        if lengths is None:
+            lengths = torch.full((ids.shape[0],), ids.shape[1], device=ids.device)
+        if ids.shape[1] == 0:
+            return past or self.denoiser.empty(ids.shape[0], ids.device)
+        return self.denoiser.context(self.embedding(ids), lengths, past)
+
+    def next_token_logits(self, context: Context) -> Logits:
+        """(B, S, V) logits of the token after each context position."""
+        if not self.has_next_token_head:
+            raise CelerisError("This checkpoint has no next-token head; train with model.next_token_head=true.")
+        return self.rounding(context.hidden)
+
+    def predict(
+        self,
+        z: Latent,
+        gamma: Gamma,
+        context: Context,
+        start: Ids,
+        self_cond: Latent | None = None,
+        given: Mask | None = None,
+        valid: Mask | None = None,
+    ) -> Logits:
+        """Token logits of noisy canvas blocks.
+
+        Args:
+            z: (B, N, C, D); at `given` positions the clean x0.
+            gamma: (B, N, C), or (B, N, 1) when a block stands at one level.
+            context: from `encode_context`; block n sees its first `start[b, n]` positions.
+            self_cond: (B, N, C, D) x0_hat of an earlier, noisier step; zeros when None.
+            given, valid: (B, N, C).
+
+        Returns:
+            (B, N, C, V) float32: learned logits + Bayes evidence.
+        """
+        table = self.embedding.table
+        own = evidence(z, gamma, table)
+        guess = expected_embedding(own + self.rounding.prior, table).to(z.dtype)
+        features = [z]
+        if self.self_conditioning:
+            features.append(torch.zeros_like(z) if self_cond is None else self_cond.to(z.dtype))
+        if given is not None:
+            guess, *features = [torch.where(given[..., None], z, x) for x in (guess, *features)]
+        hidden = self.denoiser.canvas(guess, torch.cat(features, -1), gamma, given, valid, start, context)
+        return self.rounding(hidden) + own
+
+    # -- the loop in the reader's own hands -----------------------------------------------------------------------
+
+    def gamma_at(self, t: Tensor | float, block_length: int, stagger: float | None = None) -> Gamma:
+        """gamma of the C positions of a canvas whose clock shows t (…): (…, C), float64."""
+        clock = torch.as_tensor(t, dtype=torch.float64, device=self.device)
+        return self.schedule.gamma(canvas_levels(clock, block_length, self.stagger if stagger is None else stagger).u)
+
+    def denoise(
+        self,
+        z: Latent,
+        t: Tensor | float,
+        context: Context | None = None,
+        self_cond: Latent | None = None,
+        stagger: float | None = None,
+    ) -> Logits:
+        """Logits (B, C, V) of one noisy block z (B, C, D) at canvas time t (a number or (B,))."""
+        context = context or self.denoiser.empty(z.shape[0], z.device)
+        gamma = self.gamma_at(t, z.shape[1], stagger).to(z.dtype).expand(z.shape[:2])
+        carried = None if self_cond is None else self_cond[:, None]
+        return self.predict(z[:, None], gamma[:, None], context, context.lengths[:, None], carried)[:, 0]
+
+    def x0_hat(self, logits: Logits, temperature: float = 1.0) -> Latent:
+        """softmax(logits/T) @ table."""
+        return expected_embedding(logits, self.embedding.table, temperature)
+
+    def round(self, logits: Logits) -> Ids:
+        """Most probable tokens."""
+        return pick(logits)
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def save_pretrained(self, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
+        """Write model.safetensors, config.json and tokenizer.json into `folder`.
+
+        Args:
+            info: what else a reader of the checkpoint must know (step, data, packing, seed …), plain JSON values.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, folder / "model.safetensors")
+        info = {**(info or self.info), "parameters": self.num_parameters, "weight_hash": self.weight_hash}
+        record = {"celeris_version": __version__, "model": self.spec, "info": info}
+        (folder / "config.json").write_text(json.dumps(record, indent=2) + "\n")
+        if self.tokenizer is not None:
+            self.tokenizer.save(folder)
+        return folder
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "DiffusionLM":
+        """Load an export in eval mode, tokenizer attached.
+
+        Raises:
+            CelerisError: the folder or a file of it is missing or unreadable, or the weights do not fit the config.
+        """
+        folder = Path(folder)
+        if not folder.is_dir():
+            raise CelerisError(f"No checkpoint folder at '{folder}'; give the export/ folder of a run.")
+        for name in ("config.json", "model.safetensors", "tokenizer.json"):
+            if not (folder / name).is_file():
+                raise CelerisError(f"'{folder}' has no {name}; give the export/ folder of a finished run.")
+        try:
+            record = json.loads((folder / "config.json").read_text())
+            spec, info = record["model"], record["info"]
+        except (ValueError, KeyError) as error:
+            raise CelerisError(f"'{folder / 'config.json'}' is not a readable export ({error!r}); export it again.") from error
+        try:
+            weights = load_file(folder / "model.safetensors")
+        except (SafetensorError, OSError) as error:
+            raise CelerisError(f"'{folder / 'model.safetensors'}' is corrupted ({error}); export it again.") from error
+        model = cls.from_spec(spec)
+        missing, unexpected = model.state_dict().keys() - weights.keys(), weights.keys() - model.state_dict().keys()
+        if missing or unexpected:
+            raise CelerisError(
+                f"The weights in '{folder}' do not fit its config: missing {sorted(missing)[:3]}, "
+                f"unexpected {sorted(unexpected)[:3]}; export the run again."
+            )
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as error:
+            raise CelerisError(f"The weights in '{folder}' do not fit its config: {error}.") from error
+        model.info = info
+        model.tokenizer = TextTokenizer.load(folder)
+        return model.to(device).eval()
