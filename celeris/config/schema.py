@@ -32,3 +32,28 @@ class TrainConfig:
     trainer: Any
     callbacks: Any = field(metadata={"parts": "callback"})
     logger: Any = field(metadata={"parts": "logger"})
+
+
+@dataclass
+class SampleConfig:
+    """Keys of configs/sample.yaml."""
+
+    checkpoint: str | None
+    prompt: str | None
+    prompt_file: str | None
+    output: str | None
+    num_samples: int
+    max_new_tokens: int
+    num_inference_steps: int
+    block_length: int | None
+    temperature: float
+    eta: float
+    stagger: float | None
+    seed: int
+    batch_size: int
+    device: str
+    threads: int | None
+    paths: Any
+    solver: Any
+    decoder: Any
+    show: Any

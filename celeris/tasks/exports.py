@@ -3,6 +3,8 @@
 from glob import glob
 from pathlib import Path
 
+import torch
+
 from celeris.config.resolvers import ROOT
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
@@ -44,6 +46,21 @@ def existing_path(text: str, key: str) -> Path:
         if matches:
             return Path(matches[0])
     raise CelerisError(f"{key}={text} does not exist; check the path.")
+
+
+def choose_device(name: str) -> str:
+    """The device that `name` means: "auto" is a GPU where there is one.
+
+    Raises:
+        CelerisError: there is no such device.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise CelerisError(f"device={name} is not there ({str(error).splitlines()[0]}); use device=auto.") from error
+    return name
 
 
 def load_model(folder: Path, device: str) -> DiffusionLM:
