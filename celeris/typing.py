@@ -10,11 +10,11 @@ Canvas tensors are (B, N, C, …) while training and (B, C, …) while sampling 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-Ids = Int[Tensor, "*shape"]
-Gamma = Float[Tensor, "*levels"]
-Latent = Float[Tensor, "*shape D"]
-Logits = Float[Tensor, "*shape V"]
+Ids = Int[Tensor, "..."]
+Gamma = Float[Tensor, "..."]
+Latent = Float[Tensor, "... D"]
+Logits = Float[Tensor, "... V"]
 Table = Float[Tensor, "V D"]
-Mask = Bool[Tensor, "*shape"]
+Mask = Bool[Tensor, "..."]
 
 __all__ = ["Bool", "Float", "Gamma", "Ids", "Int", "Latent", "Logits", "Mask", "Table", "Tensor"]

@@ -53,12 +53,12 @@ class Block(nn.Module):
         positions = None if past is None else visible.positions
         taps = None
         if self.mixing is not None:
-            taps = y if past is None else write(past.taps, y, visible.positions, 1)  # type: ignore[arg-type]
+            taps = y if past is None else write(past.taps, y, visible.positions, visible.keys, 1)  # type: ignore[arg-type]
             y = self.mixing.context(y, taps, positions)
         q, k, v = self._heads(y, angles)
         if past is not None:
-            k = write(past.keys, k, visible.positions, 2)
-            v = write(past.values, v, visible.positions, 2)
+            k = write(past.keys, k, visible.positions, visible.keys, 2)
+            v = write(past.values, v, visible.positions, visible.keys, 2)
         x = x + gate1 * self._merge(attend(q, k, v, visible))
         return x + gate2 * self._mlp(_modulate(x, shift2, scale2)), LayerContext(k, v, taps)
 

@@ -57,12 +57,17 @@ class Context:
         return Context(self.lengths[index], layers, self.hidden[index])
 
 
-def write(buffer: Tensor, new: Tensor, positions: Tensor, dim: int) -> Tensor:
-    """`buffer` grown if needed along `dim`, with `new` written at each row's own absolute `positions` (B, T)."""
+def grown(size: int, positions: Tensor) -> int:
+    """Buffer length that holds the absolute `positions`: `size`, or more by spare room, so that a decoder seldom copies."""
     needed = int(positions.max()) + 1 if positions.numel() else 0
-    if needed > buffer.shape[dim]:
+    return size if needed <= size else max(needed, size + GROWTH)
+
+
+def write(buffer: Tensor, new: Tensor, positions: Tensor, size: int, dim: int) -> Tensor:
+    """`buffer` grown to `size` along `dim`, with `new` written at each row's own absolute `positions` (B, T)."""
+    if size > buffer.shape[dim]:
         shape = list(buffer.shape)
-        shape[dim] = max(needed - buffer.shape[dim], GROWTH)  # spare room, so that a decoder seldom copies
+        shape[dim] = size - buffer.shape[dim]
         buffer = torch.cat([buffer, buffer.new_zeros(shape)], dim)
     index = positions[:, None, :, None] if buffer.dim() == 4 else positions[..., None]
-    return buffer.scatter(dim, index.expand_as(new), new)
+    return buffer.scatter(dim, index.expand_as(new), new.to(buffer.dtype))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from celeris.denoiser.attention import Canvas, Causal, backend
 from celeris.denoiser.block import Block
 from celeris.denoiser.conditioning import LevelEmbedding
-from celeris.denoiser.context import Context, LayerContext, write
+from celeris.denoiser.context import Context, LayerContext, grown, write
 from celeris.denoiser.rotary import rotary
 from celeris.errors import CelerisError
 from celeris.typing import Gamma, Ids, Latent, Mask
@@ -77,8 +77,7 @@ class Transformer(nn.Module):
         new = torch.arange(x0.shape[1], device=x0.device).expand(x0.shape[:2])
         positions = new if past is None else new + past.lengths[:, None]
         total = lengths if past is None else past.lengths + lengths
-        keys = x0.shape[1] if fresh else max(past.size, int(positions.max()) + 1 if positions.numel() else 0)  # type: ignore[union-attr]
-        visible = Causal(positions, keys, fresh)
+        visible = Causal(positions, x0.shape[1] if fresh else grown(past.size, positions), fresh)  # type: ignore[union-attr]
         angles = rotary(positions, self.head_dim)
         x, layers = self.token_in(x0), []
         for number, block in enumerate(self.blocks):
@@ -86,7 +85,7 @@ class Transformer(nn.Module):
             layers.append(layer)
         hidden = self._final(x, cond)
         if not fresh:
-            hidden = write(past.hidden, hidden, positions, 1)  # type: ignore[union-attr]
+            hidden = write(past.hidden, hidden, visible.positions, visible.keys, 1)  # type: ignore[union-attr]
         return Context(total, layers, hidden)
 
     def empty(self, rows: int, device: torch.device) -> Context:

@@ -21,6 +21,8 @@ def quality_by_steps(record: dict[str, Any]) -> Draw:
                 axes.plot(steps, shares, "s--", label=f"known words, eta {eta:g}")
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
+        ticks = sorted({s["num_inference_steps"] for s in record["settings"]})
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set_xlabel("denoising steps a block")
         axes.set_ylabel("relative to real text of the same length")
         axes.legend()

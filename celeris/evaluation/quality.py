@@ -1,19 +1,21 @@
 """Quality of unconditional samples per step count (and eta), with real held-out text of the same length beside it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 from celeris.errors import CelerisError
 from celeris.evaluation.plots import quality_by_steps, quality_frontier
 from celeris.evaluation.quality_figures import Measured, Texts, quality_table
-from celeris.evaluation.record import Sample, Section, Subject, synchronize
+from celeris.evaluation.record import AUTOREGRESSIVE, Output, Sample, Section, Subject, describe_solver, synchronize
 from celeris.evaluation.scorer import Scorer
 from celeris.evaluation.speed import real_tokens
 from celeris.evaluation.text_metrics import DEFINITIONS, WordVocabulary, describe, entropy
 from celeris.evaluation.windows import text_windows
+from celeris.sampling import DDIM
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Quality:
         batch_size: rows generated at once.
         score_characters: the scorer reads whole samples up to this many characters a setting.
         show: samples of each setting that the report prints.
+        solver: makes the sampler's solver of an eta.
+
+    The autoregressive decoder of a model that has one is measured in the same way, for comparison.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Quality:
         batch_size: int = 64,
         score_characters: int = 10_000,
         show: int = 2,
+        solver: Callable[..., Any] = DDIM,
     ):
         if num_samples < 1:
             raise CelerisError(f"Quality needs at least 1 sample, not num_samples={num_samples}.")
@@ -65,6 +71,7 @@ class Quality:
         self.batch_size = batch_size
         self.score_characters = score_characters
         self.show = show
+        self.solver = solver
 
     def __call__(self, subject: Subject) -> Section:
         length = self.length or subject.model.max_length
@@ -82,38 +89,55 @@ class Quality:
         reference = Texts(windows, [subject.tokenizer.decode(ids) for ids in windows])
         setting = {"length": length, "num_samples": len(windows)}
         real = self._measure(subject, "real text", setting, reference, yardstick)
-        self._generate(subject, *self.settings[0], min(length, subject.model.block_length), 1)  # warm-up of the clock
-        measured = [self._setting(subject, steps, eta, length, yardstick) for steps, eta in self.settings]
-        return self._section(subject, real, measured, yardstick, unavailable)
+        measured = []
+        for steps, eta in self.settings:
+            decoder = partial(subject.generate, num_inference_steps=steps, solver=self.solver(eta=eta))
+            setting = {
+                "num_inference_steps": steps,
+                "eta": eta,
+                "solver": describe_solver(self.solver(eta=eta)),
+                "block_length": subject.model.block_length,
+            }
+            label = f"{steps} steps" + (f", eta {eta:g}" if self.name_eta else "")
+            measured.append(self._setting(subject, label, setting, decoder, length, yardstick))
+        second = None
+        if subject.autoregressive is not None:
+            setting = {"num_inference_steps": None, "eta": None, "solver": None, "block_length": 1}
+            second = self._setting(subject, AUTOREGRESSIVE, setting, subject.autoregressive, length, yardstick)
+        return self._section(subject, real, measured, second, yardstick, unavailable)
 
-    def _setting(self, subject: Subject, steps: int, eta: float, length: int, yardstick: _Yardstick) -> Measured:
-        samples = self._generate(subject, steps, eta, length, self.num_samples)
+    def _setting(
+        self,
+        subject: Subject,
+        label: str,
+        setting: dict[str, Any],
+        decoder: Callable[..., Output],
+        length: int,
+        yardstick: _Yardstick,
+    ) -> Measured:
+        self._generate(subject, decoder, min(length, subject.model.block_length), 1)  # warms up what the clock sees
+        samples = self._generate(subject, decoder, length, self.num_samples)
         setting = {
-            "num_inference_steps": steps,
-            "eta": eta,
+            **setting,
             "temperature": self.temperature,
             "length": length,
-            "block_length": subject.model.block_length,
             "num_samples": len(samples.texts),
             "seeds": f"{subject.seed} … {subject.seed + self.num_samples - 1}, one a row",
         }
-        label = f"{steps} steps" + (f", eta {eta:g}" if self.name_eta else "")
         return self._measure(subject, label, setting, samples, yardstick)
 
-    def _generate(self, subject: Subject, steps: int, eta: float, length: int, count: int) -> Texts:
+    def _generate(self, subject: Subject, decoder: Callable[..., Output], length: int, count: int) -> Texts:
         tokenizer, device = subject.tokenizer, subject.model.device
         sequences: list[list[int]] = []
         synchronize(device)
         start = time.perf_counter()
         for first in range(0, count, self.batch_size):
-            output = subject.generate(
+            output = decoder(
                 subject.model,
                 [""],
                 num_samples=min(self.batch_size, count - first),
                 max_new_tokens=length,
-                num_inference_steps=steps,
                 temperature=self.temperature,
-                eta=eta,
                 seed=subject.seed + first,
             )
             sequences += [real_tokens(ids, tokenizer.eos_id, tokenizer.pad_id) for ids in output.sequences]
@@ -149,29 +173,26 @@ class Quality:
         subject: Subject,
         real: Measured,
         measured: list[Measured],
+        second: Measured | None,
         yardstick: _Yardstick,
         unavailable: list[str],
     ) -> Section:
         provenance = subject.provenance()
         scorer = yardstick.scorer
         scored_by = {"scorer": scorer.name, "gen_ppl": scorer.definition} if scorer else {"scorer": None}
-        records = [
-            {
-                **provenance,
-                **m.setting,
-                "scorer": scored_by["scorer"],
-                **m.figures(),
-                "flags": m.flags(real),
-                "texts": m.samples.texts,
-            }
-            for m in [real, *measured]
-        ]
+
+        def entry(m: Measured) -> dict[str, Any]:
+            made = {**provenance, **m.setting, "scorer": scored_by["scorer"]}
+            return {**made, **m.figures(), "flags": m.flags(real), "texts": m.samples.texts}
+
         record = {
             "definitions": {**DEFINITIONS, **scored_by},
             "training_words": len(yardstick.vocabulary),
-            "real_text": records[0],
-            "settings": records[1:],
+            "real_text": entry(real),
+            "settings": [entry(m) for m in measured],
+            "autoregressive": entry(second) if second else None,
         }
+        decoded = [*measured, *([second] if second else [])]
         title = (
             f"Text quality: {real.setting['length']} tokens a row, {self.num_samples} rows a setting, "
             f"temperature {self.temperature:g}"
@@ -182,10 +203,10 @@ class Quality:
         return Section(
             "Text quality",
             record,
-            [quality_table(title, measured, real, scorer.definition if scorer else None)],
-            flags=[flag for m in measured for flag in m.flags(real)],
+            [quality_table(title, decoded, real, scorer.definition if scorer else None)],
+            flags=[flag for m in decoded for flag in m.flags(real)],
             unavailable=unavailable,
-            samples=[Sample(m.label, text) for m in measured for text in m.samples.texts[: self.show]],
+            samples=[Sample(m.label, text) for m in decoded for text in m.samples.texts[: self.show]],
             plots=plots,
             scalars={name: value for m in measured for name, value in m.scalars().items()},
         )

@@ -16,7 +16,7 @@ LEAST_DIVERSITY = 0.7  # distinct-2 as a share of real text's
 LONGEST_RUN = 16
 MOST_EXTRA_REPETITION = 0.1
 
-COLUMNS = ["", "gen-PPL", "b/char*", "entropy", "vs real", "distinct-2", "rep-4", "known", "tokens/s"]
+COLUMNS = ["", "gen-PPL", "b/char*", "entropy", "vs real", "dist-2", "rep-4", "known", "tokens/s"]
 SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "known_word_share", "tokens_per_second")
 
 
@@ -131,6 +131,7 @@ def quality_table(title: str, measured: Sequence[Measured], real: Measured, scor
     notes = notes if scored_by else []
     notes += [
         f"entropy: {DEFINITIONS['entropy']}; vs real: relative to real text cut to the samples' lengths.",
+        f"dist-2: {DEFINITIONS['distinct_2']}; rep-4: {DEFINITIONS['rep_4']}.",
         f"known: {DEFINITIONS['known_word_share']}.",
     ]
     return Table(title, COLUMNS, [m.cells() for m in [*measured, real]], notes)

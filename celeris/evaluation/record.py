@@ -10,6 +10,8 @@ import torch
 from celeris import __version__
 from celeris.tokenizer import TextTokenizer
 
+AUTOREGRESSIVE = "autoregressive"
+
 
 class Output(Protocol):
     """What a sampler returns: one sequence of new token ids a row, without the prompt."""
@@ -27,6 +29,8 @@ class Subject:
         data: a `celeris.data.text_data.TextData`, or whatever has its `train`, `val`, `train_texts`, `val_texts`.
         tokenizer: the model's.
         generate: `celeris.sampling.generate`, or a sampler with its arguments.
+        autoregressive: `celeris.sampling.generate_autoregressive`, the second decoder of a model with a next-token
+            head; None for a model without.
         seed: every random stream of the evaluation derives from it.
         progress: say on the terminal what is being measured.
     """
@@ -35,6 +39,7 @@ class Subject:
     data: Any
     tokenizer: TextTokenizer
     generate: Callable[..., Output]
+    autoregressive: Callable[..., Output] | None = None
     seed: int = 0
     progress: bool = False
 
@@ -124,3 +129,9 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
+
+
+def describe_solver(solver: Any) -> str:
+    """Class and parameters, for a report: "DDIM(eta=0.5)"."""
+    parameters = ", ".join(f"{name}={value:g}" for name, value in sorted(vars(solver).items()))
+    return f"{type(solver).__name__}({parameters})"

@@ -6,10 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from celeris.evaluation.plots import save
@@ -119,10 +116,10 @@ class Report:
         shown = self.samples
         for sample in [shown[k * len(shown) // samples] for k in range(samples)] if len(shown) > samples else shown:
             console.print(Text(f"── {sample.setting} ──", style="bold cyan"))
-            console.print(Padding(Text(sample.text), (0, 0, 1, 2), expand=False))
+            console.print(Text(sample.text), end="\n\n")
         for section in self.sections.values():
             for table in section.tables:
-                console.print(rich_table(table))
+                console.print(Text("\n".join(plain_table(table))), soft_wrap=True, end="\n\n")
         for sentence in self.headline:
             console.print(Text(sentence, style="bold"))
         for warning in self.warnings + self.flags + self.unavailable:
@@ -133,26 +130,29 @@ class Report:
 
 def markdown_table(table: Table) -> list[str]:
     """Lines of a Markdown table whose columns are aligned in plain text too, title above and notes below."""
-    cells = [[cell.replace("|", "\\|") for cell in row] for row in [table.columns, *table.rows]]
-    widths = [max(3, *(len(row[i]) for row in cells)) for i in range(len(table.columns))]
-
-    def line(row: list[str]) -> str:
-        first, rest = row[0].ljust(widths[0]), [c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)]
-        return "| " + " | ".join([first, *rest]) + " |"
-
-    rule = "|" + "|".join(["-" * (widths[0] + 2), *("-" * (w + 1) + ":" for w in widths[1:])]) + "|"
+    columns = [column.replace("|", "\\|") for column in table.columns]
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in table.rows]
+    widths = _widths([columns, *rows], least=3)
+    rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
+    body = [f"| {' | '.join(_aligned(row, widths))} |" for row in rows]
     notes = [f"* {note}" for note in table.notes]
-    return [f"**{table.title}**", "", line(cells[0]), rule, *map(line, cells[1:]), *([""] if notes else []), *notes]
+    head = [f"**{table.title}**", "", f"| {' | '.join(_aligned(columns, widths))} |", f"|{rule}|"]
+    return [*head, *body, *([""] if notes else []), *notes]
 
 
-def rich_table(table: Table) -> RichTable:
-    """The same table for a terminal; notes stay in the file."""
-    drawn = RichTable(title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for i, column in enumerate(table.columns):
-        drawn.add_column(Text(column), justify="left" if i == 0 else "right")
-    for row in table.rows:
-        drawn.add_row(*(Text(cell) for cell in row))
-    return drawn
+def plain_table(table: Table) -> list[str]:
+    """The same for a terminal, never wrapped or cut; notes stay in the file."""
+    widths = _widths([table.columns, *table.rows])
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    return [table.title, rule, *("  ".join(_aligned(row, widths)) for row in [table.columns, *table.rows]), rule]
+
+
+def _widths(rows: list[list[str]], least: int = 0) -> list[int]:
+    return [max(least, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
+
+
+def _aligned(row: list[str], widths: list[int]) -> list[str]:
+    return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
 
 
 def _finite(value: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from celeris.errors import CelerisError
 from celeris.evaluation.record import Metric, Output, Section, Subject, environment
 from celeris.evaluation.report import Report
+from celeris.sampling import generate, generate_autoregressive
 
 
 def check_names(wanted: Sequence[str], available: Iterable[str]) -> list[str]:
@@ -32,7 +33,8 @@ def evaluate(
     data: Any,
     metrics: Mapping[str, Metric],
     *,
-    generate: Callable[..., Output],
+    generate: Callable[..., Output] = generate,
+    autoregressive: Callable[..., Output] = generate_autoregressive,
     seed: int = 0,
     checkpoint: str | None = None,
     output_dir: str | Path | None = None,
@@ -45,7 +47,8 @@ def evaluate(
         model: a DiffusionLM with its tokenizer; put into evaluation mode.
         data: a TextData made with the same tokenizer.
         metrics: name -> metric, run in this order.
-        generate: `celeris.sampling.generate`, or a sampler with its arguments.
+        generate: a sampler with the arguments of `celeris.sampling.generate`.
+        autoregressive: one with those of `generate_autoregressive`; called only if the model has a next-token head.
         seed: every random stream derives from it; the same seed gives the same figures.
         checkpoint: where the weights came from, for the report.
         output_dir: write the report's files there; None: write none.
@@ -65,7 +68,8 @@ def evaluate(
             f"The data is not what the model was trained on: {' '.join(warnings)} Set allow_other_data=true to go on."
         )
     model.eval()
-    subject = Subject(model, data, model.tokenizer, generate, seed, progress)
+    second = autoregressive if model.has_next_token_head else None
+    subject = Subject(model, data, model.tokenizer, generate, second, seed, progress)
     sections: dict[str, Section] = {}
     for name, metric in metrics.items():
         if progress:

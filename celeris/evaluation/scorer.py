@@ -61,7 +61,7 @@ class SmolLM2:
         cache_dir: where the converted weights (about 270 MB) are kept.
         window: tokens the scorer sees at once, the start token included; windows do not overlap.
         batch_tokens: tokens of one forward pass; bounds the memory of the logits (49,152 floats a token).
-        device: where it runs; float32 on a CPU, bfloat16 elsewhere.
+        device: where it runs, float32 on a CPU and bfloat16 elsewhere; None: a CUDA GPU if there is one, else the CPU.
 
     Nothing is loaded before the first score. `score` raises CelerisError when the package or a helper is missing.
     """
@@ -72,14 +72,18 @@ class SmolLM2:
     start_id = 0  # <|endoftext|>, which separated documents in its training
 
     def __init__(
-        self, cache_dir: str | Path, window: int = 256, batch_tokens: int = 1024, device: str | torch.device = "cpu"
+        self,
+        cache_dir: str | Path,
+        window: int = 256,
+        batch_tokens: int = 1024,
+        device: str | torch.device | None = None,
     ):
         if window < 2:
             raise CelerisError(f"The scorer's window is {window} tokens; it needs at least 2.")
         self.cache_dir = Path(cache_dir)
         self.window = window
         self.batch_tokens = batch_tokens
-        self.device = torch.device(device)
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.dtype = torch.float32 if self.device.type == "cpu" else torch.bfloat16
         self.name = "SmolLM2-135M-Instruct (Q4_1)"
         precision = str(self.dtype).removeprefix("torch.")

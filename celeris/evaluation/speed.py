@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from celeris.evaluation.record import Output, Section, Subject, Table, synchronize
+from celeris.evaluation.record import AUTOREGRESSIVE, Output, Section, Subject, Table, describe_solver, synchronize
 from celeris.evaluation.text_metrics import entropy
+from celeris.sampling import DDIM
 
 DEFINITION = (
     "output tokens/s = tokens of all returned texts, cut at their EOS, without prompt, EOS and PAD, divided by "
@@ -82,7 +83,7 @@ def time_calls(
 
 
 class Speed:
-    """Output tokens per second of unconditional text for each step count and batch size.
+    """Output tokens per second of unconditional text for each step count and batch size; autoregressive beside them.
 
     Args:
         num_inference_steps: step counts a block.
@@ -90,6 +91,7 @@ class Speed:
         length: tokens a row; None: the model's window.
         repeats, warmup: timed calls and calls before them, for each setting.
         temperature: of the sampler.
+        solver: of the sampler.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Speed:
         repeats: int = 3,
         warmup: int = 1,
         temperature: float = 1.0,
+        solver: DDIM | None = None,
     ):
         self.num_inference_steps = list(num_inference_steps)
         self.batch_sizes = list(batch_sizes)
@@ -107,18 +110,21 @@ class Speed:
         self.repeats = repeats
         self.warmup = warmup
         self.temperature = temperature
+        self.solver = solver or DDIM()
 
     def __call__(self, subject: Subject) -> Section:
         length = self.length or subject.model.max_length
         settings = product(self.batch_sizes, self.num_inference_steps)
-        records = [self._time(subject, steps, rows, length) for rows, steps in settings]
+        records = [self._time(subject, rows, length, steps) for rows, steps in settings]
+        if subject.autoregressive is not None:
+            records += [self._time(subject, rows, length, None) for rows in self.batch_sizes]
         table = Table(
-            f"Output tokens per second, {length} tokens a row, {records[0]['device']}, {records[0]['precision']}, "
-            f"{torch.get_num_threads()} threads",
+            f"Speed: {length} tokens a row on {records[0]['device']} ({records[0]['precision']}, "
+            f"{torch.get_num_threads()} threads)",
             ["steps", "batch", "tokens/s", "p50 s", "p90 s", "entropy"],
             [
                 [
-                    str(r["num_inference_steps"]),
+                    str(r["num_inference_steps"] or AUTOREGRESSIVE),
                     str(r["batch"]),
                     f"{r['output_tokens_per_second']:,.0f}",
                     f"{r['latency_p50']:.3f}",
@@ -127,29 +133,26 @@ class Speed:
                 ]
                 for r in records
             ],
-            [f"{DEFINITION}; {self.repeats} timed calls a row of the table; quality at the same steps: see there"],
+            [f"{DEFINITION}; {self.repeats} timed calls a line. What the text is worth: see text quality."],
         )
         scalars = {
-            f"speed/tokens_per_second/steps_{r['num_inference_steps']}_batch_{r['batch']}": r[
-                "output_tokens_per_second"
-            ]
-            for r in records
+            f"speed/{_name(r)}_batch_{r['batch']}/tokens_per_second": r["output_tokens_per_second"] for r in records
         }
         return Section("Speed", {"definition": DEFINITION, "settings": records}, [table], scalars=scalars)
 
-    def _time(self, subject: Subject, steps: int, rows: int, length: int) -> dict[str, Any]:
+    def _time(self, subject: Subject, rows: int, length: int, steps: int | None) -> dict[str, Any]:
+        """Time one setting; `steps` None is the autoregressive decoder."""
         model, tokenizer = subject.model, subject.tokenizer
+        arguments: dict[str, Any] = {"num_samples": rows, "max_new_tokens": length, "temperature": self.temperature}
+        decoder = subject.generate
+        if steps is not None:
+            arguments |= {"num_inference_steps": steps, "solver": self.solver}
+        else:
+            assert subject.autoregressive is not None
+            decoder = subject.autoregressive
 
         def call(number: int) -> Output:
-            return subject.generate(
-                model,
-                [""],
-                num_samples=rows,
-                max_new_tokens=length,
-                num_inference_steps=steps,
-                temperature=self.temperature,
-                seed=subject.seed + number * rows,
-            )
+            return decoder(model, [""], seed=subject.seed + number * rows, **arguments)
 
         timing = time_calls(
             call,
@@ -161,12 +164,17 @@ class Speed:
         )
         setting = {
             "num_inference_steps": steps,
+            "solver": None if steps is None else describe_solver(self.solver),
             "batch": rows,
             "length": length,
-            "block_length": model.block_length,
+            "block_length": 1 if steps is None else model.block_length,
             "temperature": self.temperature,
-            "eta": 0.0,
             "warmup": self.warmup,
             "threads": torch.get_num_threads(),
         }
         return {**subject.provenance(), **setting, **asdict(timing)}
+
+
+def _name(record: dict[str, Any]) -> str:
+    steps = record["num_inference_steps"]
+    return AUTOREGRESSIVE if steps is None else f"steps_{steps}"

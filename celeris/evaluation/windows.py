@@ -17,10 +17,10 @@ def limited(texts: Iterable[str], characters: int = READ_AT_MOST) -> Iterator[st
     """The texts until their lengths pass `characters`."""
     left = characters
     for text in texts:
-        if left <= 0:
-            return
         yield text
         left -= len(text)
+        if left <= 0:
+            return
 
 
 def text_windows(texts: Iterable[str], tokenizer: TextTokenizer, count: int, length: int) -> list[list[int]]:

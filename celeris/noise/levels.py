@@ -5,7 +5,7 @@ Times come from a golden-ratio sequence in the global sample index, so they are 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from celeris.streams import generator, stream
 _GOLDEN = -7046029254386353131  # 2⁶⁴ / golden ratio, as a signed 64-bit integer
 
 
+@runtime_checkable
 class LevelLaw(Protocol):
     """Levels of a canvas from its clock t (B, N) and free uniforms (B, N, C) → (B, N, C)."""
 

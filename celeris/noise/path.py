@@ -33,6 +33,8 @@ def canvas_levels(t: Tensor, block_length: int, stagger: Tensor | float) -> Leve
     """
     place = torch.arange(block_length, device=t.device, dtype=t.dtype) / max(block_length - 1, 1)
     s = torch.as_tensor(stagger, device=t.device, dtype=t.dtype)[..., None]
+    if block_length == 1:
+        s = torch.zeros_like(s)  # nothing to wait for
     raw = t[..., None] * (1 + s) - s * (1 - place)
     moving = (raw >= 0) & (raw <= 1)
     return Levels(raw.clamp(0, 1), torch.where(moving, 1 + s, torch.zeros_like(raw)))

@@ -11,7 +11,7 @@ from celeris.denoiser import Context
 from celeris.model import DiffusionLM
 from celeris.noise import add_noise
 from celeris.noise.levels import LevelMixture, RowNoise
-from celeris.typing import Ids, Mask
+from celeris.typing import Ids, Logits, Mask
 
 
 @dataclass
@@ -91,7 +91,12 @@ class CrossEntropy(nn.Module):
                 )
                 carried[chosen] = model.x0_hat(logits).to(z.dtype)
         logits = model.predict(z, gamma, context, batch.start, carried, some_given, some_pad)
-        return F.cross_entropy(logits.flatten(0, -2), batch.canvas.flatten(), reduction="none").view_as(gamma), gamma
+        return token_loss(logits, batch.canvas), gamma
+
+
+def token_loss(logits: Logits, ids: Ids) -> Tensor:
+    """CE in nats of each position: (*shape, V), (*shape) → (*shape)."""
+    return F.cross_entropy(logits.flatten(0, -2), ids.flatten(), reduction="none").view(ids.shape)
 
 
 def next_token_loss(model: DiffusionLM, ids: Ids, context: Context) -> Tensor:

@@ -1,0 +1,176 @@
+"""Likelihood of held-out text: the bound, the next-token head of the same weights, and n-gram yardsticks."""
+
+import statistics
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from celeris.errors import CelerisError
+from celeris.evaluation.likelihood import next_token_nll, variational_bound
+from celeris.evaluation.ngram import InterpolatedNGram
+from celeris.evaluation.plots import bars
+from celeris.evaluation.record import Section, Subject, Table
+from celeris.evaluation.units import NegativeLogLikelihood, TextSize, from_mean, text_size
+
+BOUND, NEXT_TOKEN, UNIGRAM = "bound", "next token", "unigram"
+DEFINITIONS = {
+    BOUND: "variational upper bound on -log p of each row, block by block given the clean blocks before",
+    NEXT_TOKEN: "exact -log p under the next-token head of the same weights; a row's first token by the unigram",
+    "n-gram": "Witten-Bell interpolated n-gram of the model's tokens, trained on the training rows",
+    "unit": "all tokens of the same held-out rows, each row from its own start, EOS scored and PAD not; characters and "
+    "bytes are those of the decoded rows, in which EOS has none",
+}
+
+
+class Likelihood:
+    """Bits per character of held-out rows.
+
+    Args:
+        rows: held-out rows measured, evenly spaced over all of them; None: all.
+        samples: noise levels per row and block of the bound's estimate.
+        seeds: repeat the bound with this many seeds and report the spread.
+        block_length: C of the bound; None: the model's own.
+        batch_size: rows of one forward pass.
+        order: of the n-gram yardstick.
+        max_train_tokens: the yardsticks learn from the first rows up to this many tokens.
+    """
+
+    def __init__(
+        self,
+        rows: int | None = 512,
+        samples: int = 4,
+        seeds: int = 1,
+        block_length: int | None = None,
+        batch_size: int = 32,
+        order: int = 5,
+        max_train_tokens: int = 20_000_000,
+    ):
+        for name, value in (("rows", rows), ("samples", samples), ("seeds", seeds), ("order", order)):
+            if value is not None and value < 1:
+                raise CelerisError(f"{name}={value}; the likelihood needs at least 1.")
+        self.rows = rows
+        self.samples = samples
+        self.seeds = seeds
+        self.block_length = block_length
+        self.batch_size = batch_size
+        self.order = order
+        self.max_train_tokens = max_train_tokens
+
+    def __call__(self, subject: Subject) -> Section:
+        model, held_out = subject.model, subject.data.val
+        rows = spaced_rows(held_out, self.rows)
+        size = text_size(subject.tokenizer.decode(ids) for ids in rows.tolist())
+        runs = [
+            variational_bound(
+                model,
+                rows,
+                block_length=self.block_length,
+                samples=self.samples,
+                seed=subject.seed + k,
+                batch_size=self.batch_size,
+            )
+            for k in range(self.seeds)
+        ]
+        means = [run.nats_per_token for run in runs]
+        tokens = runs[0].tokens
+        found = {BOUND: from_mean(statistics.fmean(means), tokens, size)}
+        errors = {BOUND: runs[0].standard_error * _bits(tokens, size)}
+        if model.has_next_token_head:
+            head = next_token_nll(model, rows, batch_size=self.batch_size)
+            found[NEXT_TOKEN] = from_mean(head.nats_per_token, head.tokens, size)
+            errors[NEXT_TOKEN] = head.standard_error * _bits(tokens, size)
+        yardsticks, trained_on = self._yardsticks(subject, rows, tokens, size)
+        found |= yardsticks
+        record: dict[str, Any] = {
+            **subject.provenance(),
+            "definitions": DEFINITIONS,
+            "rows": len(rows),
+            "rows_held_out": len(held_out),
+            "row_length": rows.shape[1],
+            "tokenizer": subject.tokenizer.fingerprint,
+            "bound": asdict(runs[0]),
+            "seeds": self.seeds,
+            "bound_nats_per_token_by_seed": means,
+            "bound_sd_over_seeds": statistics.stdev(means) if len(means) > 1 else None,
+            "yardsticks_trained_on_tokens": trained_on,
+            "results": {
+                name: {**nll.as_dict(), "standard_error_bits_per_character": errors.get(name)}
+                for name, nll in found.items()
+            },
+        }
+        return _section(record, found, errors)
+
+    def _yardsticks(
+        self, subject: Subject, rows: Tensor, tokens: int, size: TextSize
+    ) -> tuple[dict[str, NegativeLogLikelihood], int]:
+        train, tokenizer = subject.data.train, subject.tokenizer
+        stream = train[: max(1, self.max_train_tokens // rows.shape[1])].numpy()
+        ngram = InterpolatedNGram(stream, self.order, tokenizer.vocab_size, tokenizer.pad_id)
+        orders = {f"{self.order}-gram": self.order, UNIGRAM: 1} if self.order > 1 else {UNIGRAM: 1}
+        found = {
+            name: NegativeLogLikelihood(ngram.nats(rows.numpy(), order), tokens, size.characters, size.bytes)
+            for name, order in orders.items()
+        }
+        return found, ngram.tokens
+
+
+def spaced_rows(rows: Any, count: int | None) -> Tensor:
+    """(n, L) int64: `count` rows evenly spaced over `rows` (anything with len and indexing), or all of them.
+
+    Raises:
+        CelerisError: there are none.
+    """
+    total = len(rows)
+    if total == 0:
+        raise CelerisError("There are no held-out rows to measure; give the data a held-out part.")
+    if count is None or count >= total:
+        return rows[:]
+    return torch.as_tensor(rows[np.arange(count) * total // count])
+
+
+def _bits(tokens: int, size: TextSize) -> float:
+    """bits/character of one nat/token."""
+    return from_mean(1.0, tokens, size).bits_per_character
+
+
+def _section(record: dict[str, Any], found: dict[str, NegativeLogLikelihood], errors: dict[str, float]) -> Section:
+    parts = record["bound"]
+    labels = {BOUND: "this model, upper bound", NEXT_TOKEN: "its next-token head"}
+    names = [labels.get(name, f"yardstick: {name}") for name in found]
+    spread = record["bound_sd_over_seeds"]
+    notes = [f"{name}: {text}." for name, text in DEFINITIONS.items()]
+    notes.append(
+        f"bound = {parts['diffusion']:.3f} diffusion + {parts['reconstruction']:.3f} reconstruction + "
+        f"{parts['prior']:.3f} prior nats/token; blocks of {parts['block_length']}, stagger {parts['stagger']:g}, "
+        f"{parts['samples']} levels a block"
+        + ("." if spread is None else f"; sd over {record['seeds']} seeds {spread:.4f} nats/token.")
+    )
+    table = Table(
+        f"Likelihood: {record['rows']:,} of {record['rows_held_out']:,} held-out rows of {record['row_length']} tokens",
+        ["", "bits/char", "± s.e.", "nats/token", "perplexity"],
+        [
+            [
+                name,
+                f"{nll.bits_per_character:.3f}",
+                f"{errors[key]:.3f}" if key in errors else "–",
+                f"{nll.nats_per_token:.3f}",
+                f"{nll.perplexity:,.2f}",
+            ]
+            for name, (key, nll) in zip(names, found.items(), strict=True)
+        ],
+        notes,
+    )
+    others = "; ".join(
+        f"{name.removeprefix('yardstick: ')} {nll.bits_per_character:.2f}"
+        for name, nll in zip(names[1:], list(found.values())[1:], strict=True)
+    )
+    sentence = f"Held-out text costs at most {found[BOUND].bits_per_character:.3f} bits/character ({others})."
+    scalars = {
+        f"likelihood/{name.replace(' ', '_')}_bits_per_character": nll.bits_per_character for name, nll in found.items()
+    }
+    scalars["likelihood/bound_nats_per_token"] = found[BOUND].nats_per_token
+    plot = bars(names, [nll.bits_per_character for nll in found.values()], "bits per character of held-out text")
+    return Section("Likelihood", record, [table], headline=[sentence], plots={"likelihood": plot}, scalars=scalars)

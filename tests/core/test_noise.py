@@ -1,0 +1,116 @@
+"""Schedules and the forward process: identities, in float64 where the formula allows."""
+
+import math
+
+import pytest
+import torch
+
+from celeris.noise import GumbelSchedule, LossCDFSchedule, add_noise, alpha_sigma, evidence_scale, snr
+from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together, golden_uniform
+from celeris.noise.path import canvas_levels
+
+
+def bent() -> LossCDFSchedule:
+    schedule = LossCDFSchedule(-3, 9, bins=24)
+    gamma = torch.linspace(-3, 9, 4000)
+    for _ in range(50):
+        schedule.fit(gamma, 3 * torch.sigmoid(2 * (gamma - 3)))
+    return schedule
+
+
+SCHEDULES = [GumbelSchedule(mu=2.5), LossCDFSchedule(-3, 9), bent()]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedule_increases_inverts_and_knows_its_slope(schedule):
+    t = torch.linspace(0, 1, 1001, dtype=torch.float64)
+    gamma = schedule.gamma(t)
+    assert (gamma.diff() > 0).all()
+    assert torch.allclose(schedule.t(gamma), t, atol=1e-9)
+    middle = torch.linspace(0.0123, 0.9876, 300, dtype=torch.float64)
+    h = 1e-7
+    numeric = (schedule.gamma(middle + h) - schedule.gamma(middle - h)) / (2 * h)
+    assert torch.allclose(schedule.slope(middle), numeric, rtol=1e-3)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_coefficients_are_finite_at_the_ends(schedule, dtype):
+    t = torch.tensor([0, 1e-5, 0.5, 1 - 1e-5, 1])
+    gamma = schedule.gamma(t).to(dtype)
+    for value in (*alpha_sigma(gamma), snr(gamma), evidence_scale(gamma), schedule.slope(t)):
+        assert torch.isfinite(value).all()
+
+
+def test_forward_process_keeps_the_variance_and_names_are_consistent():
+    gamma = torch.linspace(-20, 20, 401, dtype=torch.float64)
+    alpha, sigma = alpha_sigma(gamma)
+    assert torch.allclose(alpha**2 + sigma**2, torch.ones_like(gamma))
+    assert torch.allclose(torch.log(sigma**2 / alpha**2), gamma, atol=1e-6)
+    assert torch.allclose(evidence_scale(gamma), alpha / sigma**2, rtol=1e-6)
+    x0, eps = torch.randn(401, 3, dtype=torch.float64), torch.randn(401, 3, dtype=torch.float64)
+    z = add_noise(x0, gamma, eps)
+    assert torch.allclose((z - alpha[:, None] * x0) / sigma[:, None], eps, atol=1e-4)
+
+
+def test_gumbel_fit_recovers_a_known_curve():
+    schedule = GumbelSchedule(mu=1.0, beta=1.3, entropy=2.0)
+    optimizer = torch.optim.Adam(schedule.parameters(), lr=3e-2)
+    gamma = torch.linspace(-2, 9, 500)
+    loss = 3.1 * torch.exp(-torch.exp(-(gamma - 2.7) / 0.8))
+    for _ in range(600):
+        optimizer.zero_grad()
+        schedule.fit(gamma, loss).backward()
+        optimizer.step()
+    assert abs(schedule.mu.item() - 2.7) < 0.02
+    assert abs(schedule.beta.item() - 0.8) < 0.02
+    assert abs(schedule.entropy.item() - 3.1) < 0.02
+
+
+def test_loss_cdf_gains_the_same_information_per_step():
+    schedule = bent()
+    gamma = schedule.gamma(torch.linspace(0, 1, 11, dtype=torch.float64))
+    loss = 3 * torch.sigmoid(2 * (gamma - 3))
+    gain = 0.9 * loss.diff() / 3 + 0.1 * gamma.diff() / 12
+    assert torch.allclose(gain, torch.full_like(gain, 0.1), atol=1.2e-2)  # bins half a unit wide
+    assert gamma.diff().max() > 3 * gamma.diff().min()  # a uniform grid would not pass
+
+
+def test_gradient_of_the_schedule_term_stays_in_the_schedule():
+    schedule = GumbelSchedule(mu=2.0)
+    loss = torch.tensor([1.0, 2.0], requires_grad=True)
+    schedule.fit(torch.tensor([1.0, 3.0], requires_grad=True), loss).backward()
+    assert loss.grad is None and schedule.mu.grad.abs() > 0
+
+
+@pytest.mark.parametrize("stagger", [0.0, 0.7, 5.0])
+def test_canvas_levels_start_in_order_and_meet_at_both_ends(stagger):
+    t = torch.linspace(0, 1, 2001, dtype=torch.float64)
+    levels = canvas_levels(t, 6, stagger)
+    assert (levels.u[0] == 0).all() and (levels.u[-1] == 1).all()
+    assert (levels.u.diff(dim=0) >= 0).all()
+    assert (levels.u.diff(dim=1) >= 0).all()  # left is never noisier than right
+    travelled = levels.speed[:-1].mean(0)
+    assert torch.allclose(travelled, torch.ones_like(travelled), atol=0.02)
+
+
+def test_one_position_canvas_has_no_stagger():
+    t = torch.linspace(0, 1, 11, dtype=torch.float64)
+    assert torch.equal(canvas_levels(t, 1, 4.0).u[:, 0], t)
+
+
+def test_level_draws_depend_on_seed_and_index_only():
+    mixture = LevelMixture([Together(), PerToken(), Staggered(0, 4)], [1, 1, 1])
+    device = torch.device("cpu")
+    whole = mixture.draw(torch.arange(100, 108), 3, 4, 5, seed=1, device=device)
+    half = mixture.draw(torch.arange(104, 108), 3, 4, 5, seed=1, device=device)
+    assert torch.equal(whole.u[4:], half.u) and torch.equal(whole.eps[4:], half.eps) and whole.coins[4:] == half.coins
+    other = mixture.draw(torch.arange(104, 108), 3, 4, 5, seed=2, device=device)
+    assert not torch.equal(other.eps, half.eps) and not torch.equal(other.u, half.u)
+
+
+def test_golden_uniform_is_evenly_spread():
+    u = golden_uniform(torch.arange(1000) + 10**12, 12345).sort().values
+    assert 0 <= u[0] and u[-1] < 1
+    assert u.diff().max() < 3 / 1000  # i.i.d. draws leave gaps of about 7/1000
+    assert not math.isclose(golden_uniform(torch.tensor([5]), 1).item(), golden_uniform(torch.tensor([5]), 2**62).item())
