@@ -1,6 +1,6 @@
 """Batches for Lightning: the position in the data is a function of the step, so resuming needs no loader state."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 from torch.utils.data import DataLoader, Subset
@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, Subset
 from celeris.errors import CelerisError
 
 
+@runtime_checkable
 class TextLoaders(Protocol):
     """What is asked of the data room (`celeris.data.text_data.TextData`)."""
 

@@ -90,6 +90,11 @@ def tiny_module(model: DiffusionLM | None = None, *, global_batch_size: int = 8,
     return DiffusionModule(model or tiny_model(), global_batch_size=global_batch_size, **settings)
 
 
+def plain_descent(model: DiffusionLM) -> torch.optim.Optimizer:
+    """Linear in the gradient: rounding stays rounding, which Adam and Muon would blow up where gradients vanish."""
+    return torch.optim.SGD([{"params": model.parameters(), "lr": 0.1, "base_lr": 0.1}])
+
+
 def fit(
     folder: Path,
     module: DiffusionModule | None = None,
@@ -129,4 +134,4 @@ def fit(
     return module
 
 
-__all__ = ["GumbelSchedule", "MemoryText", "fit", "tiny_model", "tiny_module"]
+__all__ = ["GumbelSchedule", "MemoryText", "fit", "plain_descent", "tiny_model", "tiny_module"]

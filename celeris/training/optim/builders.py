@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
+from celeris.model import DiffusionLM
 from celeris.training.optim.groups import Roles, parameter_roles
 from celeris.training.optim.muon import Muon
 
@@ -48,7 +49,7 @@ class MuonAdamW(Optimizer):
 
 
 def adamw(
-    model: nn.Module,
+    model: DiffusionLM,
     *,
     lr: float,
     weight_decay: float = 0.01,
@@ -72,7 +73,7 @@ def adamw(
 
 
 def muon_adamw(
-    model: nn.Module,
+    model: DiffusionLM,
     *,
     muon_lr: float = 0.02,
     momentum: float = 0.95,

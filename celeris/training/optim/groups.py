@@ -1,16 +1,10 @@
 """Which parameter is trained how, decided by the module it belongs to."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import nn
 
-
-class HasRoles(Protocol):
-    """The parts of a model that are trained in their own way."""
-
-    denoiser: nn.Module
-    embedding: nn.Module
-    schedule: nn.Module
+from celeris.model import DiffusionLM
 
 
 class Roles(NamedTuple):
@@ -31,14 +25,10 @@ class Roles(NamedTuple):
     no_decay: list[nn.Parameter]
 
 
-def parameter_roles(model: nn.Module) -> Roles:
-    """Sort the trainable parameters of a model that `HasRoles`; each appears exactly once, in module order."""
+def parameter_roles(model: DiffusionLM) -> Roles:
+    """Sort the trainable parameters of a DiffusionLM; each appears exactly once, in module order."""
     inside = {role: {id(p) for p in getattr(model, role).parameters()} for role in ("embedding", "schedule")}
-    linear = {
-        id(m.weight)
-        for m in model.denoiser.modules()  # type: ignore[union-attr]
-        if isinstance(m, nn.Linear)
-    }
+    linear = {id(m.weight) for m in model.denoiser.modules() if isinstance(m, nn.Linear)}
     roles = Roles([], [], [], [], [])
     for p in model.parameters():  # yields a shared parameter once
         if not p.requires_grad:
