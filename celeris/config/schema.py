@@ -57,3 +57,25 @@ class SampleConfig:
     solver: Any
     decoder: Any
     show: Any
+
+
+@dataclass
+class EvaluateConfig:
+    """Keys of configs/evaluate.yaml."""
+
+    checkpoint: str | None
+    metrics: Any
+    output: str | None
+    seed: int
+    allow_other_data: bool
+    device: str
+    threads: int | None
+    path: Any
+    name: str | None
+    length: int | None
+    tokenizer: Any
+    layout: Any
+    paths: Any
+    data: Any
+    evaluation: Any = field(metadata={"parts": "metric"})
+    logger: Any = field(metadata={"parts": "logger"})

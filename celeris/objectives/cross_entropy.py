@@ -23,7 +23,7 @@ class ObjectiveOutput:
 
 
 class CrossEntropy(nn.Module):
-    """mean CE on noised canvas positions + next-token CE on the context + the schedule's own regression.
+    """mean CE on moving canvas positions + next-token CE on the context + the schedule's own regression.
 
     Self-conditioning: rows picked with probability `self_conditioning` first get a gradient-free pass whose x0_hat is
     then fed back (Analog Bits, 2208.04202).
@@ -50,7 +50,8 @@ class CrossEntropy(nn.Module):
         blocks, length = batch.canvas.shape[1:]
         noise = self.levels.draw(batch.index, blocks, length, model.embedding.dim, seed, batch.canvas.device)
         valid = batch.canvas != model.pad_id
-        counted = valid & ~batch.given
+        # A position that waits for its turn (u = 1) or has arrived (u = 0) decides nothing in the bound or the sampler.
+        counted = valid & ~batch.given & (noise.u > 0) & (noise.u < 1)
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
         loss_per_token, gamma = self._canvas_loss(model, batch, noise, context, valid)
         share = counted / counted.sum().clamp_min(1)

@@ -1,17 +1,28 @@
 """The sampling loop's bookkeeping in the form diffusers users know: `set_timesteps`, `timesteps`, `step`."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from celeris.errors import CelerisError
-from celeris.model import DiffusionLM
 from celeris.sampling.solvers import DDIM
-from celeris.typing import Latent, Logits
+from celeris.typing import Gamma, Latent, Logits
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
+
+
+@runtime_checkable
+class Scheduled(Protocol):
+    """What the scheduler reads of a model (`DiffusionLM`, or an exact posterior in a test)."""
+
+    stagger: float
+    embedding: Any
+
+    def gamma_at(self, t: Tensor | float, block_length: int, stagger: float | None = None) -> Gamma: ...
+
+    def x0_hat(self, logits: Logits, temperature: float = 1.0) -> Latent: ...
 
 
 class SchedulerOutput(NamedTuple):
@@ -35,7 +46,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, model: DiffusionLM, solver: DDIM | None = None, temperature: float = 1.0, stagger: float | None = None
+        self, model: Scheduled, solver: DDIM | None = None, temperature: float = 1.0, stagger: float | None = None
     ) -> None:
         if temperature < 0:
             raise CelerisError(f"temperature is {temperature:g}; it must be ≥ 0 (0: always the most probable token).")

@@ -11,17 +11,15 @@ from functools import wraps
 from typing import NoReturn
 
 import hydra
-from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 
+from celeris.config.compose import CONFIGS, compose_config
 from celeris.config.messages import explain, is_mistake
 from celeris.config.overrides import check_overrides
 from celeris.config.resolvers import ROOT, register_resolvers
 
 register_resolvers()  # here, so that a launcher's worker, which only imports this module, has them too
-CONFIGS = str(ROOT / "configs")
 
 
 def main(task: Callable[[DictConfig], None], words: list[str] | None = None) -> int:
@@ -41,9 +39,7 @@ def main(task: Callable[[DictConfig], None], words: list[str] | None = None) -> 
     overrides: list[str] = []
 
     def compose_again(others: list[str]) -> DictConfig:
-        GlobalHydra.instance().clear()
-        with initialize_config_dir(CONFIGS, version_base="1.3"):
-            return compose(name, others, return_hydra_config=True)
+        return compose_config(name, others, with_hydra=True)
 
     @wraps(task)
     def guarded(config: DictConfig) -> None:

@@ -1,1 +1,85 @@
-def evaluate(config): ...
+"""The body of evaluate.py: a checkpoint, held-out text, and the metrics that were asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import instantiate
+from omegaconf import DictConfig
+
+from celeris.build import build
+from celeris.config.check import check_config, check_hydra
+from celeris.config.schema import EvaluateConfig
+from celeris.data.text_data import TextData
+from celeris.errors import CelerisError
+from celeris.evaluation import run
+from celeris.evaluation.report import Report
+from celeris.model import DiffusionLM
+from celeris.tasks.exports import choose_device, find_export, load_model
+from celeris.tasks.text import OwnTokenizer, make_paths_absolute, prepared
+
+
+def evaluate(config: DictConfig) -> None:
+    """Measure the checkpoint that `config` (configs/evaluate.yaml) names, and write the report into its run."""
+    check_config(config, EvaluateConfig)
+    check_hydra(HydraConfig.get())
+    wanted = [config.metrics] if isinstance(config.metrics, str) else list(config.metrics or [])
+    names = run.check_names(wanted, [str(name) for name, node in config.evaluation.items() if node is not None])
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
+    home = folder.parent if folder.name == "export" else folder
+    config.paths.run_dir = str(home)
+    model = load_model(folder, choose_device(config.device))
+    report = run.evaluate(
+        model,
+        trained_data(config, model) if config.get("data") is None else other_data(config, model),
+        {name: instantiate(config.evaluation[name], _convert_="all") for name in names},
+        seed=config.seed,
+        checkpoint=str(folder),
+        output_dir=Path(config.output).expanduser().absolute() if config.output else home / "evaluation",
+        allow_other_data=config.allow_other_data,
+        progress=True,
+    )
+    send(report, [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None], model)
+    report.print_summary()
+
+
+def trained_data(config: DictConfig, model: DiffusionLM) -> TextData:
+    """The text the export says it was trained on.
+
+    Raises:
+        CelerisError: it does not say, or its text is not here.
+    """
+    spec = model.info.get("data_spec")
+    if not isinstance(spec, dict):
+        raise CelerisError("The checkpoint does not say what text it was trained on; name one with data=.")
+    rest = {key: value for key, value in spec.items() if key != "tokenizer_builder"}
+    data = build(rest, tokenizer_builder=OwnTokenizer(model.tokenizer), cache_dir=config.paths.cache_dir)
+    assert isinstance(data, TextData)
+    return prepared(data)
+
+
+def other_data(config: DictConfig, model: DiffusionLM) -> TextData:
+    """The text of `data=`, with the checkpoint's tokenizer, and its row length and layout unless they are given."""
+    spec = model.info.get("data_spec") or {}
+    if config.length is None:
+        config.length = spec.get("packing", {}).get("length", model.max_length)
+    make_paths_absolute(config.data)
+    make = instantiate(config.data, _partial_=True, _convert_="all")
+    layout = {} if config.layout is not None else {"layout": build(spec.get("layout"))}
+    return prepared(make(tokenizer_builder=OwnTokenizer(model.tokenizer), **layout))
+
+
+def send(report: Report, loggers: list[Any], model: DiffusionLM) -> None:
+    """The main figures, the samples and the plots to every logger."""
+    step = model.info.get("step", 0)
+    for logger in loggers:
+        logger.log_metrics({f"evaluation/{name}": value for name, value in report.scalars().items()}, step)
+        rows = [(sample.setting, sample.text) for sample in report.samples]
+        if rows:
+            logger.log_table("evaluation/samples", ("setting", "text"), rows, step)
+        for name, file in report.plots().items():
+            logger.log_image(f"evaluation/{name}", file, step)
+        logger.finalize("success")

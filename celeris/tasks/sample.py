@@ -89,10 +89,12 @@ def _run(
     decoder: Callable[..., GenerateOutput], model: DiffusionLM, batch: list[str], seed: int, show: Show, first: int
 ) -> GenerateOutput:
     assert model.tokenizer is not None
-    watched = {}
-    if "callback_on_step_end" in signature(decoder).parameters:  # a decoder without steps has none to watch
-        watched["callback_on_step_end"] = show.watch(model.tokenizer, batch, first)
-    return decoder(model, batch, seed=seed, **watched)
+    if "callback_on_step_end" not in signature(decoder).parameters:
+        if show.needs_steps:
+            raise CelerisError("This decoder has no denoising steps to show; use show=text.")
+        return decoder(model, batch, seed=seed)
+    with show.watching(model.tokenizer, batch, first) as on_step:
+        return decoder(model, batch, seed=seed, callback_on_step_end=on_step)
 
 
 def _record(out: GenerateOutput, row: int, seed: int, index: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What sample.py shows while it writes and afterwards. One class a way; `show=` chooses (configs/show/)."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -13,10 +14,16 @@ OnStep = Callable[[StepEnd], None]
 
 
 class Show(Protocol):
-    """A display of one run of sample.py, which may write its rows in several batches."""
+    """A display of one run of sample.py, which may write its rows in several batches.
 
-    def watch(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> OnStep | None:
-        """Called before the rows `first` … of a batch are written; what it returns sees every denoising step."""
+    Attributes:
+        needs_steps: whether it has anything to show of a decoder without denoising steps.
+    """
+
+    needs_steps: ClassVar[bool]
+
+    def watching(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> AbstractContextManager[OnStep]:
+        """Entered while the rows `first` … of a batch are written; what it gives sees every denoising step."""
         ...
 
     def finish(self, out: GenerateOutput, first: int, total: int) -> None:
@@ -27,8 +34,11 @@ class Show(Protocol):
 class ShowNothing:
     """No text, no bar."""
 
-    def watch(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> OnStep | None:
-        return None
+    needs_steps: ClassVar[bool] = False
+
+    @contextmanager
+    def watching(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> Iterator[OnStep]:
+        yield lambda step: None
 
     def finish(self, out: GenerateOutput, first: int, total: int) -> None:
         pass
@@ -37,19 +47,21 @@ class ShowNothing:
 class ShowText:
     """A bar over the denoising steps (on stderr), then each text behind its prompt."""
 
-    def watch(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> OnStep | None:
+    needs_steps: ClassVar[bool] = False
+
+    @contextmanager
+    def watching(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> Iterator[OnStep]:
+        console = Console(stderr=True)
         columns = (TextColumn("block {task.fields[block]}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        task = self._bar.add_task("steps", total=None, block=1)
-        self._bar.start()
+        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+            task = bar.add_task("steps", total=None, block=1)
 
-        def on_step(step: StepEnd) -> None:
-            self._bar.update(task, total=step.steps, completed=step.step + 1, block=step.block + 1)
+            def on_step(step: StepEnd) -> None:
+                bar.update(task, total=step.steps, completed=step.step + 1, block=step.block + 1)
 
-        return on_step
+            yield on_step
 
     def finish(self, out: GenerateOutput, first: int, total: int) -> None:
-        self._bar.stop()
         for row, (prompt, text) in enumerate(zip(out.prompts, out.texts, strict=True)):
             print(f"--- sample {first + row + 1} of {total}")
             print(prompt + text)
@@ -58,7 +70,10 @@ class ShowText:
 class ShowTrajectory:
     """The text of every row at every step: the most probable token of each position, as it comes out of the noise."""
 
-    def watch(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> OnStep | None:
+    needs_steps: ClassVar[bool] = True
+
+    @contextmanager
+    def watching(self, tokenizer: TextTokenizer, prompts: list[str], first: int) -> Iterator[OnStep]:
         def on_step(step: StepEnd) -> None:
             canvas = step.logits.argmax(-1).tolist()
             for row, tokens, written in zip(step.rows, canvas, step.sequences, strict=True):
@@ -66,7 +81,7 @@ class ShowTrajectory:
                 now = _one_line(tokenizer.decode(tokens))
                 print(f"{first + row + 1:>3} block {step.block + 1} t={step.t:.3f} {text}|{now}")
 
-        return on_step
+        yield on_step
 
     def finish(self, out: GenerateOutput, first: int, total: int) -> None:
         for row, (prompt, text) in enumerate(zip(out.prompts, out.texts, strict=True)):

@@ -1,0 +1,110 @@
+"""Samplers under perfect denoisers: they return the truth, or reproduce the source's statistics."""
+
+import pytest
+import torch
+
+from celeris.denoiser import Transformer
+from celeris.embedding import TokenEmbedding
+from celeris.model import DiffusionLM
+from celeris.noise import GumbelSchedule, LossCDFSchedule
+from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together
+from celeris.batch import Batch
+from celeris.objectives import CrossEntropy
+from celeris.rounding import evidence
+from celeris.sampling import DDIM, Scheduler
+from tests.oracles.chain import Chain, Oracle
+
+
+def run(oracle, denoise, rows: int, length: int, steps: int, eta: float, seed: int = 0):
+    scheduler = Scheduler(oracle, DDIM(eta), stagger=oracle.stagger)
+    scheduler.set_timesteps(steps)
+    rng = torch.Generator().manual_seed(seed)
+    z = torch.randn(rows, length, oracle.embedding.dim, generator=rng)
+    for t in scheduler.timesteps:
+        logits = denoise(z, oracle.gamma_at(t, length, oracle.stagger).expand(rows, length))
+        z, _ = scheduler.step(logits, t, z, rng)
+    return z, logits.argmax(-1)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("steps", [1, 2, 10, 1000])
+@pytest.mark.parametrize("stagger", [0.0, 3.0])
+def test_a_denoiser_that_knows_x0_makes_every_solver_return_it(eta, steps, stagger):
+    """At the end z = alpha_min·x0 + sigma_min·noise; with gamma_min = −40 that is x0 itself."""
+    chain = Chain(vocab_size=5)
+    oracle = Oracle(chain.table, LossCDFSchedule(-40, 12), stagger)
+    ids = chain.sample(4, 6)
+    truth = torch.full((4, 6, 5), -1e9).scatter(-1, ids[..., None], 0.0)
+    z, out = run(oracle, lambda z, gamma: truth, 4, 6, steps, eta)
+    assert torch.equal(out, ids)
+    assert torch.allclose(z, chain.table[ids], atol=1e-4)
+
+
+@pytest.mark.parametrize("eta", [0.0, 1.0])
+def test_every_eta_keeps_the_forward_marginal(eta):
+    """With an exact constant x0 a step maps N(alpha_t·x0, sigma_t²) to N(alpha_s·x0, sigma_s²)."""
+    x0, noise, fresh = torch.full((20000, 1), 0.7), torch.randn(20000, 1), torch.randn(20000, 1)
+    gamma_t, gamma_s = torch.full((20000,), 2.0), torch.full((20000,), -0.5)
+    alpha, sigma = torch.sigmoid(-gamma_t[0]).sqrt(), torch.sigmoid(gamma_t[0]).sqrt()
+    out = DDIM(eta).step(alpha * x0 + sigma * noise, x0, gamma_t, gamma_s, fresh)
+    assert abs(out.mean() - torch.sigmoid(-gamma_s[0]).sqrt() * 0.7) < 0.02
+    assert abs(out.std() - torch.sigmoid(gamma_s[0]).sqrt()) < 0.02
+
+
+@pytest.mark.parametrize("stagger", [0.0, 2.0])
+@pytest.mark.parametrize("eta", [0.0, 0.4])
+def test_a_thousand_steps_reproduce_the_bigrams_of_the_chain(stagger, eta):
+    chain, rows, length = Chain(), 3000, 5
+    oracle = Oracle(chain.table, LossCDFSchedule(-5, 11), stagger)
+    _, ids = run(oracle, lambda z, gamma: chain.posterior(z, gamma).float(), rows, length, 1000, eta)
+    pairs = torch.stack([ids[:, :-1], ids[:, 1:]], -1).flatten(0, 1)
+    seen = torch.zeros(4, 4, dtype=torch.float64)
+    seen.index_put_((pairs[:, 0], pairs[:, 1]), torch.ones(len(pairs), dtype=torch.float64), accumulate=True)
+    expected = chain.first[:, None] * chain.step
+    error = (expected * (1 - expected) / rows).sqrt()  # pairs of a row are dependent: rows, not pairs, count
+    assert ((seen / seen.sum() - expected).abs() < 4 * error).all()
+
+
+def test_more_steps_come_closer_to_the_truth():
+    """p = (.7, .2, .1): one step puts all mass on the likeliest token, a thousand come within 0.01 (2602.19619)."""
+    p = torch.tensor([0.7, 0.2, 0.1])
+    table = torch.nn.functional.normalize(torch.eye(3) - 1 / 3, dim=-1) * 3**0.5
+    oracle = Oracle(table, GumbelSchedule(mu=0.0, beta=1.0))
+    miss = []
+    for steps in (1, 8, 50, 1000):
+        _, ids = run(oracle, lambda z, gamma: evidence(z, gamma.float(), table) + p.log(), 40_000, 1, steps, 0.0)
+        miss.append(float((torch.bincount(ids.flatten(), minlength=3) / 40_000 - p).abs().max()))
+    assert miss[0] == pytest.approx(0.3)
+    assert miss[0] > miss[1] > miss[2]
+    assert miss[3] < 0.01
+
+
+@pytest.mark.slow
+def test_overfitting_eight_rows_reproduces_them():
+    torch.manual_seed(0)
+    rows = torch.randint(2, 30, (8, 12), generator=torch.Generator().manual_seed(5))
+    denoiser = Transformer(16, 64, 2, 4, mixing=(3, 2))
+    model = DiffusionLM(30, TokenEmbedding(30, 16), LossCDFSchedule(-4, 8), denoiser, max_length=16, block_length=12)
+    objective = CrossEntropy(LevelMixture([Together(), PerToken(), Staggered(0, 4)], [2, 1, 1]), next_token_weight=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    ids, start = rows.repeat(8, 1), torch.zeros(64, 1, dtype=torch.long)
+    for step in range(500):
+        index = torch.arange(64) + 64 * step
+        batch = Batch(ids[:, :0], ids[:, None], start, torch.zeros(64, 1, 12, dtype=torch.bool), index)
+        optimizer.zero_grad()
+        objective(model, batch, seed=0).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    model.eval()
+    known = {tuple(row) for row in rows.tolist()}
+    for stagger in (0.0, 2.0):
+        scheduler = Scheduler(model, DDIM(0.0), stagger=stagger)
+        scheduler.set_timesteps(64)
+        z, carried = torch.randn(64, 12, 16, generator=torch.Generator().manual_seed(9)), None
+        with torch.no_grad():
+            for t in scheduler.timesteps:
+                logits = model.denoise(z, t, self_cond=carried, stagger=stagger)
+                z, carried = scheduler.step(logits, t, z)
+        written = [tuple(row) for row in model.round(logits).tolist()]
+        assert sum(row in known for row in written) >= 0.9 * len(written)
+        assert len(set(written) & known) >= 6  # and not one of them only
