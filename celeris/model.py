@@ -32,7 +32,7 @@ class DiffusionLM(nn.Module):
         denoiser: the trunk.
         max_length: the window, context and canvas together, in tokens.
         block_length: C, the canvas length it was trained with (sampling's default).
-        stagger: how far apart the positions of a canvas start (`celeris.noise.path`); sampling's and the bound's default.
+        stagger: how far apart the positions of a canvas start (`celeris.noise.path`); default of sampling and bound.
         self_conditioning: the network takes the x0_hat of an earlier step as an input.
         next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
@@ -115,6 +115,11 @@ class DiffusionLM(nn.Module):
             raise CelerisError("This checkpoint has no next-token head; train with model.next_token_head=true.")
         return self.rounding(context.hidden)
 
+    def following_logits(self, context: Context) -> Logits:
+        """(B, V) logits of the token after the last one of each row, which must not be empty."""
+        last = (context.lengths - 1)[:, None, None].expand(-1, 1, context.hidden.shape[-1])
+        return self.next_token_logits(Context(context.lengths, context.layers, context.hidden.gather(1, last)))[:, 0]
+
     def predict(
         self,
         z: Latent,
@@ -187,7 +192,9 @@ class DiffusionLM(nn.Module):
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, folder / "model.safetensors")
+        save_file(
+            {k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, folder / "model.safetensors"
+        )
         info = {**(info or self.info), "parameters": self.num_parameters, "weight_hash": self.weight_hash}
         record = {"celeris_version": __version__, "model": self.spec, "info": info}
         (folder / "config.json").write_text(json.dumps(record, indent=2) + "\n")
@@ -212,7 +219,9 @@ class DiffusionLM(nn.Module):
             record = json.loads((folder / "config.json").read_text())
             spec, info = record["model"], record["info"]
         except (ValueError, KeyError) as error:
-            raise CelerisError(f"'{folder / 'config.json'}' is not a readable export ({error!r}); export it again.") from error
+            raise CelerisError(
+                f"'{folder / 'config.json'}' is not a readable export ({error!r}); export it again."
+            ) from error
         try:
             weights = load_file(folder / "model.safetensors")
         except (SafetensorError, OSError) as error:

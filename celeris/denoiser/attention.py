@@ -129,8 +129,10 @@ def flash(q: Tensor, k: Tensor, v: Tensor, visible: Visibility, varlen: Callable
     """
     varlen = varlen or flash_varlen()
     if varlen is None:
-        raise CelerisError("Attention back-end 'flash' needs flash-attn, which is not importable; install "
-                           "requirements-gpu.txt or use attention 'sdpa'.")
+        raise CelerisError(
+            "Attention back-end 'flash' needs flash-attn, which is not importable; install "
+            "requirements-gpu.txt or use attention 'sdpa'."
+        )
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     rows = q.shape[0]
     if isinstance(visible, Causal):
@@ -179,6 +181,7 @@ def backend(name: str) -> Backend:
     if name not in BACKENDS:
         raise CelerisError(f"Attention back-end {name!r} is unknown; choose one of {', '.join(BACKENDS)}.")
     if name == "flash" and flash_varlen() is None:
-        raise CelerisError("Attention back-end 'flash' needs flash-attn, which is not importable here; use "
-                           "attention=auto or sdpa.")
+        raise CelerisError(
+            "Attention back-end 'flash' needs flash-attn, which is not importable here; use attention=auto or sdpa."
+        )
     return BACKENDS[name]

@@ -2,6 +2,7 @@
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
 from celeris.denoiser.attention import Backend, Canvas, Causal
@@ -65,7 +66,7 @@ class Block(nn.Module):
     def canvas(
         self, x: Tensor, cond: Tensor, angles: Rotary, visible: Canvas, past: LayerContext, attend: Backend
     ) -> Tensor:
-        """Canvas stream x (B, N·C, H) over the context and its own blocks; `cond` (B, N·C, cond_dim) or broadcastable."""
+        """Canvas stream x (B, N·C, H) over the context and its own blocks; `cond` (B, N·C, cond_dim) or broadcasts."""
         shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(cond).chunk(6, -1)
         y = _modulate(x, shift1, scale1)
         if self.mixing is not None and past.taps is not None:
@@ -79,13 +80,13 @@ class Block(nn.Module):
         return x + gate2 * self._mlp(_modulate(x, shift2, scale2))
 
     def _heads(self, y: Tensor, angles: Rotary) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = (t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(y).chunk(3, -1))
+        q, k, v = rearrange(self.qkv(y), "b t (three h d) -> three b h t d", three=3, h=self.heads)
         q = F.rms_norm(q, q.shape[-1:], self.q_scale.to(q.dtype))
         k = F.rms_norm(k, k.shape[-1:], self.k_scale.to(k.dtype))
         return rotate(q, angles), rotate(k, angles), v
 
     def _merge(self, heads: Tensor) -> Tensor:
-        return F.dropout(self.out(heads.transpose(1, 2).flatten(2)), self.dropout, self.training)
+        return F.dropout(self.out(rearrange(heads, "b h t d -> b t (h d)")), self.dropout, self.training)
 
     def _mlp(self, y: Tensor) -> Tensor:
         gate, value = self.up(y).chunk(2, -1)

@@ -23,9 +23,10 @@ class LevelEmbedding(nn.Module):
     def __init__(self, dim: int, features: int = 64, span: float = 16.0) -> None:
         super().__init__()
         self.features, self.span = features, span
-        self.mlp = nn.Sequential(nn.Linear(features, dim), nn.SiLU(), nn.Linear(dim, dim))
-        nn.init.zeros_(self.mlp[2].weight)
-        nn.init.zeros_(self.mlp[2].bias)
+        last = nn.Linear(dim, dim)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        self.mlp = nn.Sequential(nn.Linear(features, dim), nn.SiLU(), last)
         self.clean = nn.Parameter(torch.randn(dim, generator=generator(0, "clean level")))
 
     def forward(self, gamma: Gamma) -> Tensor:

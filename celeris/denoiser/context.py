@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-
 GROWTH = 64
 
 
@@ -25,8 +24,8 @@ class LayerContext:
 
 @dataclass
 class Context:
-    """All layers, how much of each row is real (`lengths`, (B,)), and the final states `hidden` (B, S, H), which predict
-    the next token.
+    """All layers, how much of each row is real (`lengths`, (B,)), and the final states `hidden` (B, S, H), which
+    predict the next token.
 
     Rows may differ in length: what lies at or beyond `lengths` is never seen by anyone.
     """
@@ -51,14 +50,13 @@ class Context:
     def rows(self, index: Tensor) -> "Context":
         """The rows `index` only."""
         layers = [
-            LayerContext(x.keys[index], x.values[index], None if x.taps is None else x.taps[index])
-            for x in self.layers
+            LayerContext(x.keys[index], x.values[index], None if x.taps is None else x.taps[index]) for x in self.layers
         ]
         return Context(self.lengths[index], layers, self.hidden[index])
 
 
 def grown(size: int, positions: Tensor) -> int:
-    """Buffer length that holds the absolute `positions`: `size`, or more by spare room, so that a decoder seldom copies."""
+    """Buffer length that holds the absolute `positions`: `size`, or more with spare room (a decoder seldom copies)."""
     needed = int(positions.max()) + 1 if positions.numel() else 0
     return size if needed <= size else max(needed, size + GROWTH)
 

@@ -9,7 +9,7 @@ class LocalMixing(nn.Module):
     """x_t + Σ_j w_j ⊙ x_{t+j}, j = −left … right, zero-initialised (a no-op at the start).
 
     The context stream uses only j ≤ 0. A canvas block also looks `right` ahead inside itself, and its first positions
-    reach back into the context in front of it, which is what makes n-grams cheap (recipe section 10).
+    reach back into the context in front of it, which is what makes n-grams cheap.
     """
 
     def __init__(self, width: int, left: int, right: int) -> None:

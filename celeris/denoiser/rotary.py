@@ -14,9 +14,9 @@ class Rotary(NamedTuple):
 
 
 def rotary(positions: Tensor, head_dim: int, base: float = 10_000.0) -> Rotary:
-    """Angles at integer `positions` (B, T). Built from scratch in float32: there is no buffer that `.to(bf16)` could round."""
+    """Angles at integer `positions` (B, T), built from scratch in float32: no buffer that `.to(bf16)` could round."""
     half = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
-    angle = positions[:, None, :, None].float() * base ** -half
+    angle = positions[:, None, :, None].float() * base**-half
     return Rotary(angle.cos(), angle.sin())
 
 

@@ -73,20 +73,21 @@ class Transformer(nn.Module):
             The context with the new positions.
         """
         cond = F.silu(self.levels.clean)
-        fresh = past is None or past.size == 0
-        new = torch.arange(x0.shape[1], device=x0.device).expand(x0.shape[:2])
-        positions = new if past is None else new + past.lengths[:, None]
-        total = lengths if past is None else past.lengths + lengths
-        visible = Causal(positions, x0.shape[1] if fresh else grown(past.size, positions), fresh)  # type: ignore[union-attr]
+        old = past if past is not None and past.size else None
+        positions = torch.arange(x0.shape[1], device=x0.device).expand(x0.shape[:2])
+        if old is not None:
+            positions = positions + old.lengths[:, None]
+        visible = Causal(positions, grown(old.size, positions) if old else x0.shape[1], fresh=old is None)
         angles = rotary(positions, self.head_dim)
         x, layers = self.token_in(x0), []
         for number, block in enumerate(self.blocks):
-            x, layer = block.context(x, cond, angles, visible, None if fresh else past.layers[number], self.attend)  # type: ignore[union-attr]
+            assert isinstance(block, Block)
+            x, layer = block.context(x, cond, angles, visible, old.layers[number] if old else None, self.attend)
             layers.append(layer)
         hidden = self._final(x, cond)
-        if not fresh:
-            hidden = write(past.hidden, hidden, visible.positions, visible.keys, 1)  # type: ignore[union-attr]
-        return Context(total, layers, hidden)
+        if old is None:
+            return Context(lengths, layers, hidden)
+        return Context(old.lengths + lengths, layers, write(old.hidden, hidden, positions, visible.keys, 1))
 
     def empty(self, rows: int, device: torch.device) -> Context:
         """A context of no tokens for `rows` rows: unconditional text."""
@@ -96,7 +97,9 @@ class Transformer(nn.Module):
             LayerContext(nothing, nothing, weight.new_zeros(rows, 0, self.width) if block.mixing is not None else None)
             for block in self.blocks
         ]
-        return Context(torch.zeros(rows, dtype=torch.long, device=device), layers, weight.new_zeros(rows, 0, self.width))
+        return Context(
+            torch.zeros(rows, dtype=torch.long, device=device), layers, weight.new_zeros(rows, 0, self.width)
+        )
 
     def canvas(
         self,
@@ -135,11 +138,14 @@ class Transformer(nn.Module):
             h = h + given[..., None] * self.given
         h = h.flatten(1, 2)
         # One level for everything stays (B, 1, cond): the modulations are then computed once, not per position.
-        cond = F.silu(cond.expand(rows, blocks, length, -1).flatten(1, 2) if cond[0, :, :, 0].numel() > 1 else cond[:, 0])
+        cond = F.silu(
+            cond.expand(rows, blocks, length, -1).flatten(1, 2) if cond[0, :, :, 0].numel() > 1 else cond[:, 0]
+        )
         positions = (start[..., None] + torch.arange(length, device=x.device)).flatten(1)
         visible = Canvas(start, valid, context.size, length)
         angles = rotary(positions, self.head_dim)
         for block, layer in zip(self.blocks, context.layers, strict=True):
+            assert isinstance(block, Block)
             h = block.canvas(h, cond, angles, visible, layer, self.attend)
         h = self._final(h, cond).unflatten(1, (blocks, length))
         before = F.pad(context.hidden, (0, 0, 1, 0)).gather(1, start[..., None].expand(-1, -1, self.width))

@@ -11,7 +11,7 @@ from celeris.typing import Ids, Latent, Table
 
 
 class TokenEmbedding(nn.Module):
-    """Learned table whose rows are normalised to √D at every use (LangFlow 2604.11748; recipe eq. 1).
+    """Learned table whose rows are normalised to √D at every use (LangFlow 2604.11748).
 
     The norm is what fixes the signal-to-noise ratio: multiplying the raw weights by any number changes nothing, and
     ‖e_v‖² cancels from the Bayes posterior (`celeris.rounding.evidence`).

@@ -7,9 +7,9 @@ gamma_k(t) the level of position k at canvas time t, sums over positions
     reconstruction  E[−log p(token | z_0)]
     prior           KL(q(z_1 | x0) ‖ N(0, I)) = D/2·log(1 + exp(−gamma_max))     for ‖x0‖² = D
 
-x̂0 is any function of z_t. Here it is the mean embedding of the model's token distribution; for a self-conditioned model
-that of the second of two passes on the same z_t. The sum of a row's blocks, each given the clean tokens before it, bounds
-the row's −log p from above.
+x̂0 is any function of z_t. Here it is the mean embedding of the model's token distribution; for a self-conditioned
+model that of the second of two passes on the same z_t. The sum of a row's blocks, each given the clean tokens before
+it, bounds the row's −log p from above.
 """
 
 import math
@@ -107,9 +107,17 @@ def variational_bound(
             stagger=stagger, samples=samples, seed=seed, pad_id=model.pad_id,
         ).cpu()  # fmt: skip
     counts = (rows != model.pad_id).sum(1).double()
-    parts = (total.sum(0) / counts.sum()).tolist()
+    diffusion, reconstruction, prior = (total.sum(0) / counts.sum()).tolist()
     return BoundReport(
-        sum(parts), _standard_error(total.sum(1), counts), *parts, int(counts.sum()), length, float(stagger), samples
+        nats_per_token=diffusion + reconstruction + prior,
+        standard_error=_standard_error(total.sum(1), counts),
+        diffusion=diffusion,
+        reconstruction=reconstruction,
+        prior=prior,
+        tokens=int(counts.sum()),
+        block_length=length,
+        stagger=float(stagger),
+        samples=samples,
     )
 
 

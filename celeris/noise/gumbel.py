@@ -1,4 +1,4 @@
-"""Gumbel schedule fitted online (LangFlow 2604.11748, section "noise scheduler"; recipe eq. 2 and 7)."""
+"""Gumbel schedule fitted online (LangFlow 2604.11748, section "noise scheduler")."""
 
 import math
 

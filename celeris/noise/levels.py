@@ -31,7 +31,7 @@ class Together:
 
 
 class PerToken:
-    """An independent level per position (DSL 2605.12836; recipe section 10)."""
+    """An independent level per position (DSL 2605.12836)."""
 
     def __call__(self, t: Tensor, free: Tensor) -> Tensor:
         return free

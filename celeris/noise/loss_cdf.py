@@ -20,6 +20,9 @@ class LossCDFSchedule(Schedule):
         rate: weight of one batch in the running means.
     """
 
+    loss: Tensor
+    seen: Tensor
+
     def __init__(
         self, gamma_min: float, gamma_max: float, bins: int = 48, uniform: float = 0.1, rate: float = 0.02
     ) -> None:
@@ -31,7 +34,9 @@ class LossCDFSchedule(Schedule):
 
     @property
     def _edges(self) -> Tensor:
-        return torch.linspace(self.gamma_min, self.gamma_max, self.bins + 1, dtype=torch.float64, device=self.loss.device)
+        return torch.linspace(
+            self.gamma_min, self.gamma_max, self.bins + 1, dtype=torch.float64, device=self.loss.device
+        )
 
     @property
     def _cdf(self) -> Tensor:
@@ -47,7 +52,9 @@ class LossCDFSchedule(Schedule):
 
     @torch.no_grad()
     def t(self, gamma: Gamma) -> Tensor:
-        return _interpolate(gamma.double().clamp(self.gamma_min, self.gamma_max), self._edges, self._cdf).to(gamma.dtype)
+        return _interpolate(gamma.double().clamp(self.gamma_min, self.gamma_max), self._edges, self._cdf).to(
+            gamma.dtype
+        )
 
     @torch.no_grad()
     def slope(self, t: Tensor) -> Tensor:

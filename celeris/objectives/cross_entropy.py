@@ -63,7 +63,6 @@ class CrossEntropy(nn.Module):
             terms["loss_next_token"] = next_token.detach()
             loss = loss + self.next_token_weight * next_token
         if model.training:
-
             fit = model.schedule.fit(gamma[counted], loss_per_token.detach()[counted])
             if fit is not None:
                 terms["loss_schedule"] = fit.detach()

@@ -1,8 +1,7 @@
 """The rounding head: learned logits plus the exact Bayes evidence of the noisy latent itself.
 
 For isotropic Gaussian noise and a codebook of equal norms, p(v | z, rest) ∝ p(v | rest)·exp((alpha/sigma²)·<z, e_v>)
-(recipe section 1; "output prior" in Plaid 2305.18619, "Bayes skip" in LangFlow 2604.11748). The network only has to learn
-p(v | rest).
+("output prior" in Plaid 2305.18619, "Bayes skip" in LangFlow 2604.11748). The network only has to learn p(v | rest).
 """
 
 import torch

@@ -43,7 +43,7 @@ def generate_autoregressive(
         ids[lengths == 0, 0] = model.eos_id
         lengths = lengths.clamp_min(1)
     context = model.encode_context(ids, lengths)
-    logits = model.next_token_logits(context)[torch.arange(len(ids)), lengths - 1]
+    logits = model.following_logits(context)
     prefill = time.perf_counter() - began
     rows = len(ids)
     sequences: list[list[int]] = [[] for _ in range(rows)]
@@ -57,7 +57,7 @@ def generate_autoregressive(
         if all(finished) or position + 1 == max_new_tokens:
             break
         context = model.encode_context(token[:, None], past=context)
-        logits = model.next_token_logits(context)[:, 0]
+        logits = model.following_logits(context)
     return GenerateOutput(
         prompts=request.prompts,
         texts=[request.tokenizer.decode(tokens) for tokens in sequences],

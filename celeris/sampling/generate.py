@@ -69,7 +69,7 @@ def generate(
             if step + 1 < num_inference_steps:
                 z, carried = scheduler.step(logits, t, z, generators)
             if callback_on_step_end is not None:
-                written = [sequences[row] for row in rows]
+                written = [list(sequences[row]) for row in rows]
                 callback_on_step_end(StepEnd(block, step, num_inference_steps, t, rows, logits, written))
         assert logits is not None
         ids = model.round(logits)

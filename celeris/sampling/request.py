@@ -23,9 +23,7 @@ class Request:
     tokenizer: TextTokenizer
 
 
-def prepare(
-    model: DiffusionLM, prompts: Sequence[str], num_samples: int, max_new_tokens: int, seed: int
-) -> Request:
+def prepare(model: DiffusionLM, prompts: Sequence[str], num_samples: int, max_new_tokens: int, seed: int) -> Request:
     """Encode and check.
 
     Raises:

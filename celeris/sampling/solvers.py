@@ -9,7 +9,7 @@ from celeris.typing import Gamma, Latent
 
 
 class DDIM:
-    """The eta family: z_s = alpha_s·x̂0 + √(1−eta²)·(sigma_s/sigma_t)·(z_t − alpha_t·x̂0) + eta·sigma_s·eps (recipe eq. 9).
+    """The eta family: z_s = alpha_s·x̂0 + √(1−eta²)·(sigma_s/sigma_t)·(z_t − alpha_t·x̂0) + eta·sigma_s·eps.
 
     eta = 0 is DDIM (2010.02502, eq. 12), exact for a constant x̂0; eta = 1 forgets the old noise and renoises x̂0
     afresh. Every member keeps z distributed as the forward process when x̂0 is exact.

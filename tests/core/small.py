@@ -10,7 +10,12 @@ from celeris.streams import generator
 
 
 def small_model(
-    vocab_size: int = 13, dim: int = 8, mixing=(3, 2), attention: str = "auto", self_conditioning: bool = True, **options
+    vocab_size: int = 13,
+    dim: int = 8,
+    mixing=(3, 2),
+    attention: str = "auto",
+    self_conditioning: bool = True,
+    **options,
 ) -> DiffusionLM:
     torch.manual_seed(0)
     denoiser = Transformer(

@@ -10,8 +10,8 @@ from celeris.denoiser.rotary import rotary
 from celeris.embedding import TokenEmbedding
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
-from celeris.objectives import CrossEntropy
 from celeris.noise.levels import LevelMixture, PerToken, Together
+from celeris.objectives import CrossEntropy
 from tests.core.small import small_model
 
 
@@ -32,9 +32,7 @@ def test_context_in_pieces_equals_context_at_once(mixing):
     for part in ids.split([5, 1, 8, 6], 1):
         pieces = model.encode_context(part, past=pieces)
     assert torch.allclose(model.denoise(z, 0.6, whole), model.denoise(z, 0.6, pieces), atol=1e-5)
-    assert torch.allclose(
-        model.next_token_logits(whole), model.next_token_logits(pieces)[:, :20], atol=1e-5
-    )
+    assert torch.allclose(model.next_token_logits(whole), model.next_token_logits(pieces)[:, :20], atol=1e-5)
 
 
 @pytest.mark.parametrize("mixing", [None, (3, 2)])
@@ -114,7 +112,9 @@ def test_embedding_norm_is_fixed_and_scale_free():
     model = small_model()
     objective = CrossEntropy(LevelMixture([Together()], [1]), self_conditioning=0.0)
     ids = tokens(4, 8)
-    batch = Batch(ids, ids[:, None], torch.zeros(4, 1, dtype=torch.long), torch.zeros(4, 1, 8, dtype=torch.bool), torch.arange(4))
+    batch = Batch(
+        ids, ids[:, None], torch.zeros(4, 1, dtype=torch.long), torch.zeros(4, 1, 8, dtype=torch.bool), torch.arange(4)
+    )
     before = objective(model, batch, seed=0).loss
     with torch.no_grad():
         model.embedding.weight.mul_(10)

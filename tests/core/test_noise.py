@@ -111,6 +111,8 @@ def test_level_draws_depend_on_seed_and_index_only():
 
 def test_golden_uniform_is_evenly_spread():
     u = golden_uniform(torch.arange(1000) + 10**12, 12345).sort().values
-    assert 0 <= u[0] and u[-1] < 1
+    assert u[0] >= 0 and u[-1] < 1
     assert u.diff().max() < 3 / 1000  # i.i.d. draws leave gaps of about 7/1000
-    assert not math.isclose(golden_uniform(torch.tensor([5]), 1).item(), golden_uniform(torch.tensor([5]), 2**62).item())
+    assert not math.isclose(
+        golden_uniform(torch.tensor([5]), 1).item(), golden_uniform(torch.tensor([5]), 2**62).item()
+    )

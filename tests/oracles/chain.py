@@ -14,7 +14,9 @@ class Chain:
 
     def __init__(self, vocab_size: int = 4, dim: int = 6, seed: int = 0, sharpness: float = 1.5) -> None:
         rng = torch.Generator().manual_seed(seed)
-        self.step = torch.softmax(sharpness * torch.randn(vocab_size, vocab_size, generator=rng, dtype=torch.float64), -1)
+        self.step = torch.softmax(
+            sharpness * torch.randn(vocab_size, vocab_size, generator=rng, dtype=torch.float64), -1
+        )
         power = torch.linalg.matrix_power(self.step, 200)
         self.first = power[0] / power[0].sum()  # stationary, so that every position has the same statistics
         table = torch.nn.functional.normalize(torch.randn(vocab_size, dim, generator=rng), dim=-1)

@@ -34,7 +34,10 @@ def test_chain_bound_equals_entropy(schedule, stagger):
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=SCHEDULES.keys())
 def test_single_token_bound_equals_entropy(probabilities, schedule):
     p = torch.tensor(probabilities, dtype=torch.float64)
-    table = torch.nn.functional.normalize(torch.randn(len(p), 5, generator=torch.Generator().manual_seed(3)), dim=-1) * 5**0.5
+    table = (
+        torch.nn.functional.normalize(torch.randn(len(p), 5, generator=torch.Generator().manual_seed(3)), dim=-1)
+        * 5**0.5
+    )
     rows = 3000
     ids = torch.multinomial(p, rows, True, generator=torch.Generator().manual_seed(0))[:, None, None]
 
@@ -54,7 +57,9 @@ def test_a_worse_denoiser_has_a_worse_bound():
     def alone(z, gamma, _):
         return (evidence_scale(gamma)[..., None] * (z @ chain.table.T) + chain.first.log()).float()
 
-    total = row_bounds(alone, chain.table, SCHEDULES["loss_cdf"], ids, torch.arange(rows), stagger=0.0, samples=24, seed=0)
+    total = row_bounds(
+        alone, chain.table, SCHEDULES["loss_cdf"], ids, torch.arange(rows), stagger=0.0, samples=24, seed=0
+    )
     marginal = length * float(-(chain.first * chain.first.log()).sum())
     error = float(total.sum(1).std() / math.sqrt(rows))
     assert abs(float(total.sum(1).mean()) - marginal) < 3 * error

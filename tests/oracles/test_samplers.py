@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from celeris.batch import Batch
 from celeris.denoiser import Transformer
 from celeris.embedding import TokenEmbedding
 from celeris.model import DiffusionLM
 from celeris.noise import GumbelSchedule, LossCDFSchedule
 from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together
-from celeris.batch import Batch
 from celeris.objectives import CrossEntropy
 from celeris.rounding import evidence
 from celeris.sampling import DDIM, Scheduler
