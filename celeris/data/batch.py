@@ -1,1 +1,0 @@
-from celeris.batch import Batch as Batch
