@@ -22,7 +22,7 @@ HYDRA_WORDS = frozenset({"_target_", "_partial_", "_convert_", "_recursive_", "_
 
 
 def check_config(config: DictConfig, schema: type) -> None:
-    """Check the composed `config` against the dataclass `schema` and every target's signature.
+    """Check the composed `config` against the dataclass `schema` and every target's signature, and set its types.
 
     Raises:
         CelerisError: names the first unknown key and the nearest known one, or the value of a wrong type.
@@ -41,7 +41,10 @@ def check_config(config: DictConfig, schema: type) -> None:
         raise CelerisError(f"{missing[0]} has no value; give one with {missing[0]}=…")
     scalars = {key: value for key, value in plain.items() if not isinstance(value, dict | list)}
     try:
-        OmegaConf.merge(OmegaConf.structured(schema), scalars)
+        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(schema), scalars))
+        assert isinstance(typed, dict)
+        for key in scalars:
+            config[key] = typed[key]  # temperature=1 becomes 1.0; interpolations stay as they are
     except OmegaConfBaseException as error:
         raise CelerisError(f"{error.full_key}={plain.get(str(error.full_key))!r}: {_first_line(error)}") from error
 

@@ -1,0 +1,95 @@
+"""Every shipped yaml composes, passes the check that users' configurations must pass, and builds what it names."""
+
+from pathlib import Path
+
+import pytest
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from celeris.config.check import check_config
+from celeris.config.compose import CONFIGS, compose_config
+from celeris.config.schema import EvaluateConfig, SampleConfig, TrainConfig
+from celeris.model import DiffusionLM
+
+SCHEMAS = {"train": TrainConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
+GROUPS = {  # group -> task that uses it
+    **dict.fromkeys(["solver", "decoder", "show"], "sample"),
+    **dict.fromkeys(["evaluation"], "evaluate"),
+}
+PARTS = [
+    "evaluation/likelihood",
+    "evaluation/quality",
+    "evaluation/prompted",
+    "evaluation/speed",
+]  # of evaluation/default
+FILES = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in Path(CONFIGS).rglob("*.yaml"))
+NEEDED = {"tokenizer/pretrained": ["tokenizer.name_or_path=some/folder"]}  # values only the user can give
+
+
+def composed(file: str) -> tuple[str, DictConfig]:
+    """The task that uses a file, and the task's configuration with that file chosen."""
+    group, _, option = file.rpartition("/")
+    if not group:
+        return option, compose_config(option)
+    task = GROUPS.get(group, "train")
+    config = compose_config(task, [f"{group}={option}", *NEEDED.get(file, [])])
+    return task, config
+
+
+def with_values(config: DictConfig) -> DictConfig:
+    """As train.py fills it in, for a vocabulary of 30."""
+    if "vocabulary" in config:
+        config.vocabulary = {"size": 30, "pad_id": 0, "eos_id": 1, "unk_id": 2, "entropy": 2.9}
+    config.paths.run_dir = "/nowhere"
+    return config
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file not in PARTS])
+def test_it_composes_passes_the_check_and_builds(file: str) -> None:
+    task, config = composed(file)
+    check_config(config, SCHEMAS[task])
+    OmegaConf.to_container(with_values(config), resolve=True)
+    group = file.split("/")[0]
+    if file == "model/base" or group in (task, "hydra", "paths", "experiment"):
+        return  # 130M parameters are built once, with the experiment; the others name nothing to build
+    node = config[group]
+    if group == "model":
+        spec = OmegaConf.to_container(node, resolve=True)
+        assert isinstance(spec, dict)
+        assert DiffusionLM.from_spec(spec).num_parameters > 0
+    elif group in ("callbacks", "logger", "evaluation"):
+        for part in node.values():
+            assert part is None or instantiate(part, _convert_="all") is not None
+    else:
+        assert instantiate(node, _convert_="all") is not None
+
+
+def test_the_parts_of_the_evaluation_are_all_used() -> None:
+    config = compose_config("evaluate")
+    assert {f"evaluation/{name}" for name in config.evaluation} == set(PARTS)
+
+
+@pytest.mark.parametrize("name", [file.split("/")[1] for file in FILES if file.startswith("experiment/")])
+def test_an_experiment_builds_its_model_objective_and_trainer(name: str) -> None:
+    config = with_values(compose_config("train", [f"experiment={name}"]))
+    if name == "base":
+        config.vocabulary.size = 50_258  # GPT-2's and PAD
+    spec = OmegaConf.to_container(config.model, resolve=True)
+    assert isinstance(spec, dict)
+    model = DiffusionLM.from_spec(spec)
+    if name == "base":
+        assert 120e6 < model.num_parameters < 140e6
+    assert instantiate(config.optimizer, _convert_="all")(model).param_groups
+    assert callable(instantiate(config.objective, _convert_="all"))
+    instantiate(config.module, _convert_="all")
+    instantiate(config.datamodule, _convert_="all")
+    assert instantiate(config.trainer, _convert_="all")(callbacks=[], loggers=[]).max_steps == config.trainer.max_steps
+    assert config.global_batch_size % config.micro_batch_size == 0
+    assert config.length % config.block_length == 0
+
+
+def test_the_command_of_the_readme_fits_the_window_of_tiny() -> None:
+    """`sample.py prompt="Fellow citizens" max_new_tokens=128`."""
+    config = compose_config("train", ["experiment=tiny"])
+    assert config.model.max_length >= len("Fellow citizens") + 128
+    assert not set(compose_config("train", ["experiment=tiny_long"])) - set(config)
