@@ -9,7 +9,7 @@ from typing import Any
 
 from celeris.errors import CelerisError
 from celeris.evaluation.plots import quality_by_steps, quality_frontier
-from celeris.evaluation.quality_figures import Measured, Texts, quality_table
+from celeris.evaluation.quality_figures import Measured, Texts, quality_tables
 from celeris.evaluation.record import AUTOREGRESSIVE, Output, Sample, Section, Subject, describe_solver, synchronize
 from celeris.evaluation.scorer import Scorer
 from celeris.evaluation.speed import real_tokens
@@ -194,7 +194,7 @@ class Quality:
         }
         decoded = [*measured, *([second] if second else [])]
         title = (
-            f"Text quality: {real.setting['length']} tokens a row, {self.num_samples} rows a setting, "
+            f"{real.setting['length']} tokens a row, {self.num_samples} rows a setting, "
             f"temperature {self.temperature:g}"
         )
         plots = {"quality_by_steps": quality_by_steps(record)}
@@ -203,7 +203,7 @@ class Quality:
         return Section(
             "Text quality",
             record,
-            [quality_table(title, decoded, real, scorer.definition if scorer else None)],
+            quality_tables(title, decoded, real, scorer.definition if scorer else None),
             flags=[flag for m in decoded for flag in m.flags(real)],
             unavailable=unavailable,
             samples=[Sample(m.label, text) for m in decoded for text in m.samples.texts[: self.show]],

@@ -16,7 +16,25 @@ LEAST_DIVERSITY = 0.7  # distinct-2 as a share of real text's
 LONGEST_RUN = 16
 MOST_EXTRA_REPETITION = 0.1
 
-COLUMNS = ["", "gen-PPL", "b/char*", "entropy", "vs real", "dist-2", "rep-4", "known", "tokens/s"]
+# heading, figure, format
+QUALITY = (
+    ("gen-PPL", "gen_ppl", ".1f"),
+    ("b/char*", "scorer_bits_per_character", ".2f"),
+    ("entropy", "entropy", ".2f"),
+    ("vs real", "entropy_ratio", ".0%"),
+    ("dist-2", "distinct_2", ".2f"),
+    ("known", "known_word_share", ".1%"),
+    ("tokens/s", "tokens_per_second", ",.0f"),
+)
+DIVERSITY = (
+    ("dist-1", "distinct_1", ".2f"),
+    ("rep-4", "rep_4", ".1%"),
+    ("run", "longest_run", "d"),
+    ("word run", "longest_word_run", "d"),
+    ("UNK", "unk_rate", ".1%"),
+    ("empty", "empty", "d"),
+    ("length", "mean_length", ".1f"),
+)
 SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "known_word_share", "tokens_per_second")
 
 
@@ -103,21 +121,6 @@ class Measured:
             found.append(f"{EMPTY} {where}: {s.empty} of {s.samples} samples have no text")
         return found
 
-    def cells(self) -> list[str]:
-        """A row under `COLUMNS`."""
-        f = self.figures()
-        return [
-            self.label,
-            _show(f["gen_ppl"], ".1f"),
-            _show(f["scorer_bits_per_character"], ".2f"),
-            _show(f["entropy"], ".2f"),
-            _show(f["entropy_ratio"], ".0%"),
-            _show(f["distinct_2"], ".2f"),
-            _show(f["rep_4"], ".1%"),
-            _show(f["known_word_share"], ".1%"),
-            _show(f["tokens_per_second"], ",.0f"),
-        ]
-
     def scalars(self) -> dict[str, float]:
         """The main figures by logger name."""
         f = self.figures()
@@ -125,17 +128,33 @@ class Measured:
         return {f"quality/steps_{steps}_eta_{eta:g}/{k}": f[k] for k in SCALARS if f[k] is not None}
 
 
-def quality_table(title: str, measured: Sequence[Measured], real: Measured, scored_by: str | None) -> Table:
+def quality_tables(title: str, measured: Sequence[Measured], real: Measured, scored_by: str | None) -> list[Table]:
     """Settings in the order they were asked for (no ranking), real text last."""
-    notes = [f"gen-PPL and b/char*: {scored_by}. Compare them with real text's only, and read them with the entropy."]
-    notes = notes if scored_by else []
-    notes += [
+    quality = [
         f"entropy: {DEFINITIONS['entropy']}; vs real: relative to real text cut to the samples' lengths.",
-        f"dist-2: {DEFINITIONS['distinct_2']}; rep-4: {DEFINITIONS['rep_4']}.",
+        f"dist-2: {DEFINITIONS['distinct_2']}.",
         f"known: {DEFINITIONS['known_word_share']}.",
     ]
-    return Table(title, COLUMNS, [m.cells() for m in [*measured, real]], notes)
+    if scored_by:
+        gen_ppl = f"gen-PPL and b/char*: {scored_by}. Compare with real text's only, and read them with the entropy."
+        quality.insert(0, gen_ppl)
+    diversity = [
+        f"dist-1: {DEFINITIONS['distinct_1']}.",
+        f"rep-4: {DEFINITIONS['rep_4']}.",
+        f"run, word run: {DEFINITIONS['longest_run']}, or of one word.",
+        "empty: samples without text; length: mean tokens of a sample.",
+    ]
+    rows = [*measured, real]
+    return [
+        _table(f"Text quality: {title}", QUALITY, rows, quality),
+        _table(f"Diversity and repetition: {title}", DIVERSITY, rows, diversity),
+    ]
 
 
-def _show(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
+def _table(title: str, columns: Sequence[tuple[str, str, str]], rows: Sequence[Measured], notes: list[str]) -> Table:
+    cells = []
+    for measured in rows:
+        figures = measured.figures()
+        values = [(figures[key], form) for _, key, form in columns]
+        cells.append([measured.label, *("–" if value is None else format(value, form) for value, form in values)])
+    return Table(title, ["", *(heading for heading, _, _ in columns)], cells, notes)

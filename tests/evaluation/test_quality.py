@@ -40,6 +40,16 @@ def test_the_the_the_is_flagged_beside_its_fine_perplexity():
     assert section.record["real_text"]["entropy"] > 2.0
 
 
+def test_diversity_repetition_and_unknown_tokens_are_printed_beside_quality():
+    """D15."""
+    section = Quality(FakeScorer(), [4], num_samples=2, length=64)(subject(lambda row, steps: "the people\u00e9 of"))
+    columns = [column for table in section.tables for column in table.columns]
+    assert {"gen-PPL", "entropy", "dist-1", "dist-2", "rep-4", "run", "UNK"} <= set(columns)
+    cells = dict(zip(section.tables[1].columns, section.tables[1].rows[0], strict=True))
+    assert cells["UNK"] == "7.1%"  # one of 14 characters
+    assert cells["word run"] == "1"
+
+
 def test_samples_that_are_all_the_same_text_are_flagged():
     """Each row alone is prose; only together do they show that the sampler knows one sentence."""
     about = subject(lambda row, steps: PROSE[:64])
