@@ -77,12 +77,17 @@ def is_first_rank() -> bool:
     return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"))
 
 
+def in_cluster_job() -> bool:
+    """Whether SLURM runs this command as a job. A shell inside an allocation is none: many commands run in it."""
+    return "SLURM_JOB_ID" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
+
+
 def _shared_id(job: int | None) -> str | None:
     """The id that all ranks, and the requeued job, know without talking to each other."""
     names = os.environ
     if RUN_ID in names and job is None:
         return names[RUN_ID]
-    if "SLURM_JOB_ID" in names and names.get("SLURM_JOB_NAME") not in ("bash", "interactive"):  # a shell runs many
+    if in_cluster_job():
         parts = [names.get("SLURM_ARRAY_JOB_ID", names["SLURM_JOB_ID"]), names.get("SLURM_ARRAY_TASK_ID"), job]
         return "-".join(["slurm", *(str(part) for part in parts if part is not None)])
     if names.get("TORCHELASTIC_RUN_ID", "none") != "none":

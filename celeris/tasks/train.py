@@ -1,5 +1,6 @@
 """The body of train.py: puts the rooms together and lets them train."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from celeris.data.text_data import TextData
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.streams import stream
-from celeris.tasks.run_directory import Run, is_first_rank, open_run
+from celeris.tasks.run_directory import Run, in_cluster_job, is_first_rank, open_run
 from celeris.tasks.run_files import write_run_files
 from celeris.tasks.text import build_data, make_paths_absolute, plain_spec, unigram_entropy
 
@@ -44,10 +45,7 @@ def train(config: DictConfig) -> None:
     trainer = build_trainer(
         config, {"experiment": experiment, "data": data.describe(), "run": f"{experiment}/{run.id}"}
     )
-    if many and _starts_ranks_itself(trainer):
-        raise CelerisError(
-            "A multirun cannot start several ranks itself; use a launcher (hydra/launcher=) or one device."
-        )
+    check_ranks(trainer, many)
     if is_first_rank():
         write_run_files(run.folder, config)
         _announce(run, config, model)
@@ -93,9 +91,28 @@ def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
         raise CelerisError(f"The trainer refuses its settings: {str(error).splitlines()[0]}") from error
 
 
-def _starts_ranks_itself(trainer: Any) -> bool:
+def check_ranks(trainer: Any, many: bool) -> None:
+    """Refuse what would hang or train on half of the machine.
+
+    Args:
+        trainer: about to start.
+        many: whether this is one job of a multirun.
+
+    Raises:
+        CelerisError: SLURM started another number of tasks than the trainer expects, or a multirun would start ranks
+            that each run the whole multirun again.
+    """
+    expected, tasks = trainer.num_devices * trainer.num_nodes, os.environ.get("SLURM_NTASKS")
+    if tasks is not None and in_cluster_job() and int(tasks) != expected:
+        raise CelerisError(
+            f"SLURM has ntasks={tasks}, the trainer devices={trainer.num_devices} on {trainer.num_nodes} node(s); "
+            f"start {expected} task(s) with srun, or set trainer.devices= and trainer.num_nodes=."
+        )
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    return trainer.world_size > 1 and environment is not None and not environment.creates_processes_externally
+    if many and trainer.world_size > 1 and environment and not environment.creates_processes_externally:
+        raise CelerisError(
+            "A multirun cannot start several ranks itself; use a launcher (hydra/launcher=) or one device."
+        )
 
 
 def _announce(run: Run, config: DictConfig, model: DiffusionLM) -> None:
