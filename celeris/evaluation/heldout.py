@@ -2,6 +2,7 @@
 
 import statistics
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from celeris.evaluation.plots import bars
 from celeris.evaluation.record import Section, Subject, Table
 from celeris.evaluation.units import NegativeLogLikelihood, TextSize, from_mean, text_size
 
-BOUND, NEXT_TOKEN, UNIGRAM = "bound", "next token", "unigram"
+BOUND, TOGETHER, NEXT_TOKEN, UNIGRAM = "bound", "bound, together", "next token", "unigram"
 DEFINITIONS = {
     BOUND: "variational upper bound on -log p of each row, block by block given the clean blocks before",
+    TOGETHER: "the same bound when all positions of a block move together (stagger 0)",
     NEXT_TOKEN: "exact -log p under the next-token head of the same weights; a row's first token by the unigram",
     "n-gram": "Witten-Bell interpolated n-gram of the model's tokens, trained on the training rows",
     "unit": "all tokens of the same held-out rows, each row from its own start, EOS scored and PAD not; characters and "
@@ -63,21 +65,23 @@ class Likelihood:
         model, held_out = subject.model, subject.data.val
         rows = spaced_rows(held_out, self.rows)
         size = text_size(subject.tokenizer.decode(ids) for ids in rows.tolist())
-        runs = [
-            variational_bound(
-                model,
-                rows,
-                block_length=self.block_length,
-                samples=self.samples,
-                seed=subject.seed + k,
-                batch_size=self.batch_size,
-            )
-            for k in range(self.seeds)
-        ]
+        bound = partial(
+            variational_bound,
+            model,
+            rows,
+            block_length=self.block_length,
+            samples=self.samples,
+            batch_size=self.batch_size,
+        )
+        runs = [bound(seed=subject.seed + k) for k in range(self.seeds)]
         means = [run.nats_per_token for run in runs]
         tokens = runs[0].tokens
         found = {BOUND: from_mean(statistics.fmean(means), tokens, size)}
         errors = {BOUND: runs[0].standard_error * _bits(tokens, size)}
+        if model.stagger > 0:
+            together = bound(seed=subject.seed, stagger=0.0)
+            found[TOGETHER] = from_mean(together.nats_per_token, together.tokens, size)
+            errors[TOGETHER] = together.standard_error * _bits(tokens, size)
         if model.has_next_token_head:
             head = next_token_nll(model, rows, batch_size=self.batch_size)
             found[NEXT_TOKEN] = from_mean(head.nats_per_token, head.tokens, size)
@@ -138,7 +142,11 @@ def _bits(tokens: int, size: TextSize) -> float:
 
 def _section(record: dict[str, Any], found: dict[str, NegativeLogLikelihood], errors: dict[str, float]) -> Section:
     parts = record["bound"]
-    labels = {BOUND: "this model, upper bound", NEXT_TOKEN: "its next-token head"}
+    labels = {
+        BOUND: "this model, upper bound",
+        TOGETHER: "… all positions of a block together",
+        NEXT_TOKEN: "its next-token head",
+    }
     names = [labels.get(name, f"yardstick: {name}") for name in found]
     spread = record["bound_sd_over_seeds"]
     notes = [f"{name}: {text}." for name, text in DEFINITIONS.items()]

@@ -36,6 +36,7 @@ class FakeModel(nn.Module):
 
     max_length = 64
     block_length = 16
+    stagger = 0.0
     has_next_token_head = False
     weight_hash = "0123456789ab"
     num_parameters = 7
