@@ -7,7 +7,7 @@ VENV ?= .venv
 JOBS ?= 2
 PY := $(VENV)/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS)
-CODE := celeris tests train.py sample.py evaluate.py
+CODE := celeris tests notebooks train.py sample.py evaluate.py
 
 install: $(VENV)/.installed
 
