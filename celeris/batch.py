@@ -1,6 +1,6 @@
 """One batch as the model sees it: a clean context stream and the canvas blocks to denoise."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,10 @@ class Batch:
             and itself; its position k stands at `start[n] + k`.
         start: (B, N) int64.
         given: (B, N, C) bool, canvas positions that stay noise-free and earn no loss.
-        index: (B,) int64, global sample counter (epoch · rows + position), the key of a row's random streams.
+        index: (B,) int64, global sample counter (epoch · rows + position), the key of a row's random streams; it stays
+            on the CPU, where those streams are seeded.
+        infill, ragged: False says that no position is given, that none is PAD; known on the host, so that no step has
+            to ask the device.
     """
 
     context: Tensor
@@ -24,9 +27,20 @@ class Batch:
     start: Tensor
     given: Tensor
     index: Tensor
+    infill: bool = True
+    ragged: bool = True
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        return Batch(*(getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)))
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in _ON_DEVICE}
+        return replace(self, **moved)
+
+    def rows(self, keep: Tensor) -> "Batch":
+        """The rows that `keep` (B,) picks: bool or indices, on the CPU."""
+        chosen = {name: getattr(self, name)[keep.to(getattr(self, name).device)] for name in (*_ON_DEVICE, "index")}
+        return replace(self, **chosen)
 
     def pin_memory(self) -> "Batch":
-        return Batch(*(getattr(self, f.name).pin_memory() for f in fields(self)))
+        return replace(self, **{name: getattr(self, name).pin_memory() for name in _ON_DEVICE})
+
+
+_ON_DEVICE = ("context", "canvas", "start", "given")

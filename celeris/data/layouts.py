@@ -52,7 +52,7 @@ class AllBlocks:
             for row, k in enumerate(index.tolist()):
                 rng = generator(seed, "layout", k)
                 given[row] = torch.stack([given_spans(block, self.p_given, rng, pad_id) for block in canvas[row]])
-        return Batch(context=ids, canvas=canvas, start=start, given=given, index=index)
+        return Batch(ids, canvas, start, given, index, infill=self.p_given > 0, ragged=bool((ids == pad_id).any()))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class Split:
             context[row, :start] = ids[row, :start]
             canvas[row, 0, : n - start] = ids[row, start:n]
             given[row, 0, : n - start] = given_spans(ids[row, start:n], self.p_given, rng, pad_id)
-        return Batch(context, canvas, torch.tensor(starts).unsqueeze(1), given, index)
+        ragged = bool((canvas == pad_id).any())
+        return Batch(context, canvas, torch.tensor(starts).unsqueeze(1), given, index, self.p_given > 0, ragged)
 
     def _boundary(self, real: int, rng: torch.Generator) -> int:
         empty, where = torch.rand(2, generator=rng, dtype=torch.float64).tolist()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from celeris.noise.schedule import Schedule
-from celeris.typing import Gamma
+from celeris.typing import Gamma, Mask
 
 
 class GumbelSchedule(Schedule):
@@ -52,6 +52,7 @@ class GumbelSchedule(Schedule):
         u = self._quantile(t)
         return ((1 - 2 * self.cut) * self.beta.double() / (-u * torch.log(u))).to(t.dtype)
 
-    def fit(self, gamma: Gamma, loss: Tensor) -> Tensor:
+    def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> Tensor:
         curve = self.entropy * torch.exp(-torch.exp(-(gamma.detach().float() - self.mu) / self.beta))
-        return (loss.detach().float() - curve).square().mean()
+        miss = (loss.detach().float() - curve).square()
+        return (miss * counted).sum() / counted.sum().clamp_min(1)

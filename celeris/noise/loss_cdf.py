@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from celeris.noise.schedule import Schedule
-from celeris.typing import Gamma
+from celeris.typing import Gamma, Mask
 
 
 class LossCDFSchedule(Schedule):
@@ -64,22 +64,20 @@ class LossCDFSchedule(Schedule):
         return (width / (cdf[1:] - cdf[:-1]))[piece].to(t.dtype)
 
     @torch.no_grad()
-    def fit(self, gamma: Gamma, loss: Tensor) -> None:
+    def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> None:
         """Each observation is shared by the two edges around it, in proportion (linear binning)."""
         place = (gamma.flatten().float() - self.gamma_min) / (self.gamma_max - self.gamma_min) * self.bins
         left = place.floor().clamp(0, self.bins - 1)
-        share = (place - left).clamp(0, 1)
-        left = left.long()
-        weight = torch.zeros_like(self.loss).index_add_(0, left, 1 - share).index_add_(0, left + 1, share)
-        value = loss.detach().flatten().float()
-        total = torch.zeros_like(self.loss).index_add_(0, left, (1 - share) * value)
-        total.index_add_(0, left + 1, share * value)
+        right = (place - left).clamp(0, 1)
+        edges = torch.cat([left, left + 1]).long()
+        shares = torch.cat([1 - right, right]) * counted.flatten().float().repeat(2)
+        weight = torch.zeros_like(self.loss).index_add_(0, edges, shares)
+        total = torch.zeros_like(self.loss).index_add_(0, edges, shares * loss.detach().flatten().float().repeat(2))
         # A bin's step grows with what it saw (relative to an even share), and its first visits count in full.
         amount = weight * (self.bins + 1) / weight.sum().clamp_min(1e-12)
         self.seen += amount
         step = (amount / self.seen.clamp_min(1e-12)).clamp_min(self.rate * amount.clamp_max(1.0)).clamp_max(1.0)
-        mean = total / weight.clamp_min(1e-12)
-        self.loss += torch.where(weight > 0, step, 0.0) * (mean - self.loss)
+        self.loss += torch.where(weight > 0, step, 0.0) * (total / weight.clamp_min(1e-12) - self.loss)
 
 
 def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:

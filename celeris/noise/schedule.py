@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from celeris.typing import Gamma
+from celeris.typing import Gamma, Mask
 
 
 class Schedule(nn.Module, ABC):
@@ -22,8 +22,8 @@ class Schedule(nn.Module, ABC):
     def slope(self, t: Tensor) -> Tensor:
         """dgamma/dt > 0."""
 
-    def fit(self, gamma: Gamma, loss: Tensor) -> Tensor | None:
-        """Learn from the per-token `loss` (nats) seen at `gamma`; a fixed schedule learns nothing.
+    def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> Tensor | None:
+        """Learn from the per-token `loss` (nats) seen at `gamma` where `counted`; a fixed schedule learns nothing.
 
         Returns:
             A scalar term for the training loss (its gradient reaches this schedule only), or None when the fit lives

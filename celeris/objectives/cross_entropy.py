@@ -63,7 +63,7 @@ class CrossEntropy(nn.Module):
             terms["loss_next_token"] = next_token.detach()
             loss = loss + self.next_token_weight * next_token
         if model.training:
-            fit = model.schedule.fit(gamma[counted], loss_per_token.detach()[counted])
+            fit = model.schedule.fit(gamma, loss_per_token, counted)
             if fit is not None:
                 terms["loss_schedule"] = fit.detach()
                 loss = loss + self.schedule_weight * fit
@@ -77,8 +77,8 @@ class CrossEntropy(nn.Module):
         x0 = model.embedding(batch.canvas)
         gamma = model.schedule.gamma(noise.u)
         z = torch.where(batch.given[..., None], x0, add_noise(x0, gamma, noise.eps))
-        some_given = batch.given if batch.given.any() else None
-        some_pad = None if valid.all() else valid
+        some_given = batch.given if batch.infill else None
+        some_pad = valid if batch.ragged else None
         carried = None
         share = self.self_conditioning if model.self_conditioning else 0.0
         chosen = torch.tensor([k for k, coin in enumerate(noise.coins) if coin < share], device=z.device)

@@ -1,7 +1,6 @@
 """Held-out losses: token-weighted means, and the loss at fixed noise levels."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -50,7 +49,7 @@ def real_rows(batch: Batch, num_rows: int | None) -> Batch:
     if num_rows is None or bool((batch.index < num_rows).all()):
         return batch
     keep = batch.index < num_rows
-    return Batch(*(getattr(batch, f.name)[keep] for f in fields(batch)))
+    return batch.rows(keep)
 
 
 class LossesByLevel:

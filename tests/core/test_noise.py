@@ -14,7 +14,7 @@ def bent() -> LossCDFSchedule:
     schedule = LossCDFSchedule(-3, 9, bins=24)
     gamma = torch.linspace(-3, 9, 4000)
     for _ in range(50):
-        schedule.fit(gamma, 3 * torch.sigmoid(2 * (gamma - 3)))
+        schedule.fit(gamma, 3 * torch.sigmoid(2 * (gamma - 3)), torch.ones(4000, dtype=torch.bool))
     return schedule
 
 
@@ -60,7 +60,7 @@ def test_gumbel_fit_recovers_a_known_curve():
     loss = 3.1 * torch.exp(-torch.exp(-(gamma - 2.7) / 0.8))
     for _ in range(600):
         optimizer.zero_grad()
-        schedule.fit(gamma, loss).backward()
+        schedule.fit(gamma, loss, torch.ones(500, dtype=torch.bool)).backward()
         optimizer.step()
     assert abs(schedule.mu.item() - 2.7) < 0.02
     assert abs(schedule.beta.item() - 0.8) < 0.02
@@ -79,8 +79,21 @@ def test_loss_cdf_gains_the_same_information_per_step():
 def test_gradient_of_the_schedule_term_stays_in_the_schedule():
     schedule = GumbelSchedule(mu=2.0)
     loss = torch.tensor([1.0, 2.0], requires_grad=True)
-    schedule.fit(torch.tensor([1.0, 3.0], requires_grad=True), loss).backward()
-    assert loss.grad is None and schedule.mu.grad.abs() > 0
+    gamma, counted = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([True, True])
+    schedule.fit(gamma, loss, counted).backward()
+    assert loss.grad is None and gamma.grad is None and schedule.mu.grad.abs() > 0
+
+
+@pytest.mark.parametrize("make", [lambda: GumbelSchedule(mu=2.0), lambda: LossCDFSchedule(-3, 9)])
+def test_what_is_not_counted_teaches_the_schedule_nothing(make):
+    gamma, loss = torch.linspace(-2, 8, 40), torch.linspace(0, 3, 40)
+    counted = torch.arange(40) % 2 == 0
+    first, second = make(), make()
+    terms = [s.fit(gamma, v, counted) for s, v in ((first, loss), (second, torch.where(counted, loss, 1e6)))]
+    assert terms[0] is terms[1] is None or torch.equal(*terms)
+    assert all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("stagger", [0.0, 0.7, 5.0])
