@@ -1,10 +1,13 @@
 """Batches for Lightning: the position in the data is a function of the step, so resuming needs no loader state."""
 
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
+import torch
 from torch.utils.data import DataLoader, Subset
 
+from celeris.batch import Batch
 from celeris.errors import CelerisError
 
 
@@ -16,7 +19,15 @@ class TextLoaders(Protocol):
     def val(self) -> Any: ...
 
     def train_loader(
-        self, micro_batch_size: int, seed: int, start: int, stop: int, rank: int, world_size: int, num_workers: int
+        self,
+        micro_batch_size: int,
+        seed: int,
+        start: int,
+        stop: int,
+        rank: int,
+        world_size: int,
+        num_workers: int,
+        pin_memory: bool,
     ) -> DataLoader: ...
 
     def val_loader(self, batch_size: int, rank: int, world_size: int) -> DataLoader: ...
@@ -89,6 +100,7 @@ class TextDataModule(L.LightningDataModule):
             rank=trainer.global_rank,
             world_size=trainer.world_size,
             num_workers=self.num_workers,
+            pin_memory=trainer.strategy.root_device.type == "cuda",
         )
 
     def val_dataloader(self) -> DataLoader:
@@ -99,6 +111,10 @@ class TextDataModule(L.LightningDataModule):
             return loader
         spread = [(2 * k + 1) * total // (2 * self.val_batches) for k in range(self.val_batches)]
         return DataLoader(Subset(loader.dataset, spread), batch_size=None, collate_fn=loader.collate_fn)
+
+    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
+        """All but the sample counters: they key the random streams, which are seeded on the host."""
+        return replace(batch.to(device, non_blocking=True), index=batch.index)
 
     def _trainer(self) -> L.Trainer:
         assert self.trainer is not None

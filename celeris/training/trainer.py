@@ -46,7 +46,7 @@ def build_trainer(
         root_dir: the run's folder.
         callbacks, loggers: of this run.
         val_every_n_steps: optimizer steps between two validations; None validates never.
-        precision: 32-true, bf16-mixed or bf16-true.
+        precision: 32-true or bf16-mixed (weights, averages and the schedule stay float32).
         accelerator, devices, num_nodes, strategy: where to run, as Lightning names it.
         max_time: "DD:HH:MM:SS" of training after which the run stops, checkpoints and exports; None has no limit.
 

@@ -52,7 +52,15 @@ class MemoryText:
         self.served: list[tuple[int, int, int]] = []
 
     def train_loader(
-        self, micro_batch_size: int, seed: int, start: int, stop: int, rank: int, world_size: int, num_workers: int
+        self,
+        micro_batch_size: int,
+        seed: int,
+        start: int,
+        stop: int,
+        rank: int,
+        world_size: int,
+        num_workers: int,
+        pin_memory: bool,
     ) -> DataLoader:
         self.served.append((rank, start, stop))
         order: Any = EpochOrder(seed, len(self.train))
