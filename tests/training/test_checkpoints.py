@@ -78,23 +78,26 @@ class FakeTrainer:
 def test_a_kill_during_the_save_leaves_whole_files(tmp_path):
     random.seed(0)
     trainer: Any = FakeTrainer()
+    last = tmp_path / "last.ckpt"
     for _ in range(20):
+        before = trainer.global_step
         child = os.fork()
         if child == 0:
             writer = Checkpoints(tmp_path, 1, keep=2)
             while True:
                 trainer.global_step += 1
                 writer.save(trainer)
-        time.sleep(random.uniform(0.02, 0.06))
+        newest = last.stat().st_ino if last.exists() else None
+        while not last.exists() or last.stat().st_ino == newest:
+            time.sleep(0.001)
+        time.sleep(random.uniform(0.0, 0.02))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        files = sorted(tmp_path.glob("*.ckpt"))
-        steps = {file.name: torch.load(file, weights_only=True) for file in files}
-        for state in steps.values():
+        states = {file.name: torch.load(file, weights_only=True) for file in tmp_path.glob("*.ckpt")}
+        for state in states.values():
             assert (state["weights"] == state["global_step"]).all()
-        if files:
-            trainer.global_step = steps["last.ckpt"]["global_step"]
-    assert trainer.global_step > 20
+        trainer.global_step = states["last.ckpt"]["global_step"]
+        assert trainer.global_step > before
 
 
 def test_a_failed_write_is_an_error_at_the_first_save(tmp_path, monkeypatch):
