@@ -42,8 +42,8 @@ class Likelihood:
 
     def __init__(
         self,
-        rows: int | None = 512,
-        samples: int = 4,
+        rows: int | None = 256,
+        samples: int = 3,
         seeds: int = 1,
         block_length: int | None = None,
         batch_size: int = 32,

@@ -37,6 +37,7 @@ class Quality:
         num_samples: rows a setting; row k has seed `subject.seed + k`, the same for every setting.
         length: tokens a row; None: the model's window.
         temperature: of the sampler.
+        autoregressive_temperature: of the second decoder, which draws its tokens and so needs no sharpening.
         batch_size: rows generated at once.
         score_characters: the scorer reads whole samples up to this many characters a setting.
         show: samples of each setting that the report prints.
@@ -49,10 +50,11 @@ class Quality:
         self,
         scorer: Scorer,
         num_inference_steps: Sequence[int] = (4, 8, 16, 32),
-        etas: Sequence[float] = (0.0,),
+        etas: Sequence[float] = (1.0,),
         num_samples: int = 64,
         length: int | None = None,
-        temperature: float = 1.0,
+        temperature: float = 0.7,
+        autoregressive_temperature: float = 1.0,
         batch_size: int = 64,
         score_characters: int = 10_000,
         show: int = 2,
@@ -68,6 +70,7 @@ class Quality:
         self.num_samples = num_samples
         self.length = length
         self.temperature = temperature
+        self.autoregressive_temperature = autoregressive_temperature
         self.batch_size = batch_size
         self.score_characters = score_characters
         self.show = show
@@ -91,19 +94,25 @@ class Quality:
         real = self._measure(subject, "real text", setting, reference, yardstick)
         measured = []
         for steps, eta in self.settings:
-            decoder = partial(subject.generate, num_inference_steps=steps, solver=self.solver(eta=eta))
+            solver = self.solver(eta=eta)
+            decoder = partial(subject.generate, num_inference_steps=steps, solver=solver, temperature=self.temperature)
             setting = {
                 "num_inference_steps": steps,
                 "eta": eta,
-                "solver": describe_solver(self.solver(eta=eta)),
+                "solver": describe_solver(solver),
+                "temperature": self.temperature,
+                "stagger": subject.model.stagger,
                 "block_length": subject.model.block_length,
             }
             label = f"{steps} steps" + (f", eta {eta:g}" if self.name_eta else "")
             measured.append(self._setting(subject, label, setting, decoder, length, yardstick))
         second = None
         if subject.autoregressive is not None:
-            setting = {"num_inference_steps": None, "eta": None, "solver": None, "block_length": 1}
-            second = self._setting(subject, AUTOREGRESSIVE, setting, subject.autoregressive, length, yardstick)
+            temperature = self.autoregressive_temperature
+            decoder = partial(subject.autoregressive, temperature=temperature)
+            setting = {"num_inference_steps": None, "temperature": temperature, "block_length": 1}
+            label = f"{AUTOREGRESSIVE}, T {temperature:g}"
+            second = self._setting(subject, label, setting, decoder, length, yardstick)
         return self._section(subject, real, measured, second, yardstick, unavailable)
 
     def _setting(
@@ -119,7 +128,6 @@ class Quality:
         samples = self._generate(subject, decoder, length, self.num_samples)
         setting = {
             **setting,
-            "temperature": self.temperature,
             "length": length,
             "num_samples": len(samples.texts),
             "seeds": f"{subject.seed} … {subject.seed + self.num_samples - 1}, one a row",
@@ -137,7 +145,6 @@ class Quality:
                 [""],
                 num_samples=min(self.batch_size, count - first),
                 max_new_tokens=length,
-                temperature=self.temperature,
                 seed=subject.seed + first,
             )
             sequences += [real_tokens(ids, tokenizer.eos_id, tokenizer.pad_id) for ids in output.sequences]

@@ -91,7 +91,7 @@ class Speed:
         length: tokens a row; None: the model's window.
         repeats, warmup: timed calls and calls before them, for each setting.
         temperature: of the sampler.
-        solver: of the sampler.
+        solver: of the sampler; None: full renoising.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Speed:
         length: int | None = None,
         repeats: int = 3,
         warmup: int = 1,
-        temperature: float = 1.0,
+        temperature: float = 0.7,
         solver: DDIM | None = None,
     ):
         self.num_inference_steps = list(num_inference_steps)
@@ -110,7 +110,7 @@ class Speed:
         self.repeats = repeats
         self.warmup = warmup
         self.temperature = temperature
-        self.solver = solver or DDIM()
+        self.solver = solver or DDIM(eta=1.0)
 
     def __call__(self, subject: Subject) -> Section:
         length = self.length or subject.model.max_length
@@ -167,6 +167,7 @@ class Speed:
             "solver": None if steps is None else describe_solver(self.solver),
             "batch": rows,
             "length": length,
+            "stagger": None if steps is None else model.stagger,
             "block_length": 1 if steps is None else model.block_length,
             "temperature": self.temperature,
             "warmup": self.warmup,

@@ -88,7 +88,7 @@ def test_all_metrics_on_a_real_model(model, tmp_path: Path):
     assert list(results) == ["bound", "next token", "3-gram", "unigram"]
     assert all(result["bits_per_character"] > 0 for result in results.values())
     assert [s["solver"] for s in record["quality"]["settings"]] == ["DDIM(eta=0)", "DDIM(eta=1)"] * 2
-    assert record["quality"]["autoregressive"]["solver"] is None
+    assert record["quality"]["autoregressive"]["temperature"] == 1.0
     assert record["prompted"]["pairs"] == 3
     assert [s["num_inference_steps"] for s in record["speed"]["settings"]] == [1, None]
     assert "autoregressive" in report.to_markdown()

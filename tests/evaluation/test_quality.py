@@ -96,8 +96,10 @@ def test_every_record_names_what_made_it():
         (4, 0.0), (4, 0.5), (8, 0.0), (8, 0.5),
     ]  # fmt: skip
     for setting in section.record["settings"]:
-        for key in ("weight_hash", "step", "precision", "device", "seed", "num_inference_steps", "eta", "temperature",
-                    "length", "block_length", "num_samples", "scorer", "gen_ppl", "entropy"):  # fmt: skip
+        for key in (
+            *("weight_hash", "step", "precision", "device", "seed", "num_inference_steps", "eta", "temperature"),
+            *("length", "block_length", "stagger", "solver", "num_samples", "scorer", "gen_ppl", "entropy"),
+        ):
             assert setting[key] is not None, key
     assert section.record["definitions"]["gen_ppl"] == "one nat a character"
     assert {"entropy", "distinct_2", "rep_4", "known_word_share"} <= section.record["definitions"].keys()
