@@ -76,10 +76,8 @@ class Scheduler:
             generator: one for the batch, or one a row (then a row's noise does not depend on its neighbours).
         """
         now = float(t)
-        later = now - 1 / len(self.timesteps)
-        gamma_t, gamma_s = (
-            self.model.gamma_at(max(x, 0.0) if x > 1e-9 else 0.0, z.shape[1], self.stagger) for x in (now, later)
-        )
+        later = max(now - 1 / len(self.timesteps), 0.0)
+        gamma_t, gamma_s = (self.model.gamma_at(x, z.shape[1], self.stagger) for x in (now, later))
         noise = draw(z.shape, z.device, z.dtype, generator) if self.solver.needs_noise else None
         x0_hat = self.pred_x0(logits).to(z.dtype)
         return SchedulerOutput(self.solver.step(z, x0_hat, gamma_t, gamma_s, noise), x0_hat)
