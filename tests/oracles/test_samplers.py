@@ -91,6 +91,8 @@ def test_overfitting_eight_rows_reproduces_them():
     for step in range(500):
         index = torch.arange(64) + 64 * step
         batch = Batch(ids[:, :0], ids[:, None], start, torch.zeros(64, 1, 12, dtype=torch.bool), index)
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * min(1.0, (step + 1) / 20, max(0.02, (500 - step) / 250))
         optimizer.zero_grad()
         objective(model, batch, seed=0).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -100,14 +102,14 @@ def test_overfitting_eight_rows_reproduces_them():
     cosine = (table @ table.T)[~torch.eye(28, dtype=torch.bool)]
     assert cosine.mean() < 0.5 and cosine.max() < 0.95  # jointly trained embeddings did not collapse
     known = {tuple(row) for row in rows.tolist()}
-    for stagger in (0.0, 2.0):
+    for stagger, steps in ((0.0, 16), (2.0, 64)):
         scheduler = Scheduler(model, DDIM(0.0), stagger=stagger)
-        scheduler.set_timesteps(64)
+        scheduler.set_timesteps(steps)
         z, carried = torch.randn(64, 12, 16, generator=torch.Generator().manual_seed(9)), None
         with torch.no_grad():
             for t in scheduler.timesteps:
                 logits = model.denoise(z, t, self_cond=carried, stagger=stagger)
                 z, carried = scheduler.step(logits, t, z)
         written = [tuple(row) for row in model.round(logits).tolist()]
-        assert sum(row in known for row in written) >= 0.9 * len(written)
+        assert sum(row in known for row in written) >= 0.95 * len(written)
         assert len(set(written) & known) >= 6  # and not one of them only
