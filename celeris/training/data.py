@@ -1,13 +1,10 @@
 """Batches for Lightning: the position in the data is a function of the step, so resuming needs no loader state."""
 
-from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
-import torch
 from torch.utils.data import DataLoader, Subset
 
-from celeris.batch import Batch
 from celeris.errors import CelerisError
 
 
@@ -111,10 +108,6 @@ class TextDataModule(L.LightningDataModule):
             return loader
         spread = [(2 * k + 1) * total // (2 * self.val_batches) for k in range(self.val_batches)]
         return DataLoader(Subset(loader.dataset, spread), batch_size=None, collate_fn=loader.collate_fn)
-
-    def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
-        """All but the sample counters: they key the random streams, which are seeded on the host."""
-        return replace(batch.to(device, non_blocking=True), index=batch.index)
 
     def _trainer(self) -> L.Trainer:
         assert self.trainer is not None

@@ -73,13 +73,14 @@ class LossesByLevel:
         valid = batch.canvas != model.pad_id
         counted = valid & ~batch.given
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
+        masks = batch.given if batch.infill else None, valid if batch.ragged else None
         x0 = model.embedding(batch.canvas)
         eps = torch.stack([self._noise(x0[row], int(key)) for row, key in enumerate(batch.index.tolist())])
 
         def losses(gamma: float) -> Tensor:
             levels = torch.full(batch.canvas.shape, gamma, device=x0.device)
             z = torch.where(batch.given[..., None], x0, add_noise(x0, levels, eps))
-            logits = model.predict(z, levels, context, batch.start, None, batch.given, valid).float()
+            logits = model.predict(z, levels, context, batch.start, None, *masks).float()
             return F.cross_entropy(logits.flatten(0, -2), batch.canvas.flatten(), reduction="none").view_as(levels)
 
         inside = [gamma for gamma in self.gammas if low <= gamma <= high]

@@ -55,8 +55,7 @@ def test_bf16_mixed_trains_and_keeps_float32_state(tmp_path):
 def test_sample_counters_stay_on_the_host():
     data = MemoryText()
     batch = data.layout(data.val.ids, torch.arange(5), seed=0, pad_id=0)
-    loaders = TextDataModule(data, seed=0, global_batch_size=4, micro_batch_size=4, val_batch_size=2)
-    moved = loaders.transfer_batch_to_device(batch, torch.device("meta"), 0)
+    moved = tiny_module().transfer_batch_to_device(batch, torch.device("meta"), 0)
     assert moved.index.tolist() == [0, 1, 2, 3, 4]
     assert {x.device.type for x in (moved.context, moved.canvas, moved.start, moved.given)} == {"meta"}
 
