@@ -27,8 +27,8 @@ $(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
 # The three commands go on from each other: the last two take the newest export under runs/.
 demo: install
 	$(PY) train.py experiment=tiny
+	$(PY) sample.py prompt="Fellow citizens" num_samples=4 num_inference_steps=16 max_new_tokens=128 seed=7
 	$(PY) evaluate.py metrics=[likelihood,quality,speed]
-	$(PY) sample.py prompt="Fellow citizens" num_samples=3 num_inference_steps=16 max_new_tokens=128 temperature=0.9 seed=7
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check $(CODE)

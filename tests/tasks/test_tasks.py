@@ -158,3 +158,19 @@ def test_evaluation_reports_into_the_run(
     assert again.code == 0, again
     repeated = json.loads((folder / "again" / "report.json").read_text())
     assert repeated["metrics"]["likelihood"] == report["metrics"]["likelihood"]
+
+
+@pytest.mark.slow
+def test_the_large_experiment_trains_samples_and_is_evaluated(
+    command: Command, workplace: Workplace, tmp_path: Path
+) -> None:
+    """C17: `experiment=base` on local text, 130M parameters, three steps; then both scripts with its export."""
+    small = ["length=64", "block_length=16", "global_batch_size=2", "micro_batch_size=1", "trainer.max_steps=3"]
+    folders = [f"paths.runs_dir={tmp_path}", workplace.words[1]]
+    text = ["data=local_text", f"path={quoted(str(workplace.corpus))}", "logger=none", "callbacks=none"]
+    trained = command("train", "experiment=base", *text, *small, *folders)
+    assert trained.code == 0 and "3 steps done" in trained.out, trained
+    sampled = command("sample", *folders, "prompt=Fellow citizens", "num_inference_steps=2", "max_new_tokens=16")
+    assert sampled.code == 0 and "step 3" in sampled.out, sampled
+    few = ["evaluation.likelihood.rows=2", "evaluation.likelihood.samples=1", "metrics=[likelihood]", "logger=none"]
+    assert command("evaluate", *folders, *few).code == 0

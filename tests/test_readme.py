@@ -1,0 +1,83 @@
+"""Every command of the README runs, at a size for a test; every file it names is there."""
+
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from celeris.config.overrides import quoted
+from celeris.tasks.cli import main
+from celeris.tasks.evaluate import evaluate
+from celeris.tasks.sample import sample
+from celeris.tasks.train import train
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, flags=re.S)
+COMMANDS = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
+TASKS = {"train.py": train, "sample.py": sample, "evaluate.py": evaluate}
+
+SMALL = {
+    "train.py": ["trainer.max_steps=2", "threads=1", "model=debug", "global_batch_size=2", "micro_batch_size=1"],
+    "sample.py": ["num_inference_steps=2", "max_new_tokens=32", "num_samples=1"],
+    "evaluate.py": [
+        "evaluation.likelihood.rows=4",
+        *(f"evaluation.quality.{word}" for word in ("num_inference_steps=[2]", "length=32", "num_samples=2")),
+        *(
+            f"evaluation.speed.{word}"
+            for word in ("num_inference_steps=[2]", "length=32", "batch_sizes=[1]", "repeats=1")
+        ),
+    ],
+}
+HERE = {  # what this machine has not: GPUs, the hub, W&B's servers; `experiment=base` at full size has its own test
+    "experiment=base": ["trainer=default", "data=local_text", "length=64", "block_length=16", "logger=wandb_offline"],
+    "data=huggingface": ["data=local_text"],
+}
+
+
+@pytest.mark.slow
+def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """In the README's order: what is trained is sampled and evaluated by the lines after it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CELERIS_RUN_ID", "")
+    words = ("the", "state", "of", "union", "is", "strong", "people", "law")
+    Path("corpus.txt").write_text(" ".join(random.Random(0).choices(words, k=10_000)))
+    Path("prompts.txt").write_text("a=b\nHello, world\n")
+    folders = [f"paths.runs_dir={quoted(str(tmp_path / 'runs'))}", f"paths.cache_dir={quoted(str(tmp_path / 'cache'))}"]
+    ran = 0
+    for program, *words in COMMANDS:
+        if program != "python":
+            continue
+        script, *overrides = words
+        for key, others in HERE.items():
+            overrides += [*others, "path=corpus.txt"] if key in overrides else []
+        monkeypatch.delenv("CELERIS_RUN_ID")
+        code = main(TASKS[script], [*overrides, *SMALL[script], *folders])
+        monkeypatch.setenv("CELERIS_RUN_ID", "")
+        assert code == 0, (words, capfd.readouterr())
+        ran += 1
+    assert ran >= 9 and Path("out.jsonl").is_file()
+
+
+def test_the_other_commands_name_what_is_there() -> None:
+    for program, *words in COMMANDS:
+        if program == "pip":
+            assert all((ROOT / word).is_file() for word in words if word.endswith(".txt"))
+        elif program == "make":
+            assert f"\n{words[0]}:" in (ROOT / "Makefile").read_text()
+        else:
+            assert program == "python" and words[0] in TASKS
+
+
+def test_the_files_it_names_are_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+    folders = {path for path in re.findall(r"`((?:celeris|configs|tests|docs|notebooks)/[\w/.]*)`", TEXT)}
+    invented = {"celeris/noise/linear.py"}  # the example of a new schedule
+    assert [path for path in folders - invented if not (ROOT / path).exists()] == []
+
+
+def test_the_two_commands_come_first() -> None:
+    assert TEXT.index("make demo") < TEXT.index("make test") < TEXT.index("\n## ")
