@@ -65,14 +65,17 @@ class LossCDFSchedule(Schedule):
 
     @torch.no_grad()
     def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> None:
-        """Each observation is shared by the two edges around it, in proportion (linear binning)."""
+        """Each observation is shared by the two edges around it, in proportion (linear binning); NaN is no observation."""
+        counted = counted & torch.isfinite(loss)
         place = (gamma.flatten().float() - self.gamma_min) / (self.gamma_max - self.gamma_min) * self.bins
         left = place.floor().clamp(0, self.bins - 1)
         right = (place - left).clamp(0, 1)
         edges = torch.cat([left, left + 1]).long()
         shares = torch.cat([1 - right, right]) * counted.flatten().float().repeat(2)
         weight = torch.zeros_like(self.loss).index_add_(0, edges, shares)
-        total = torch.zeros_like(self.loss).index_add_(0, edges, shares * loss.detach().flatten().float().repeat(2))
+        total = torch.zeros_like(self.loss).index_add_(
+            0, edges, shares * loss.detach().nan_to_num().flatten().float().repeat(2)
+        )
         # A bin's step grows with what it saw (relative to an even share), and its first visits count in full.
         amount = weight * (self.bins + 1) / weight.sum().clamp_min(1e-12)
         self.seen += amount

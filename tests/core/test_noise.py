@@ -96,6 +96,15 @@ def test_what_is_not_counted_teaches_the_schedule_nothing(make):
     )
 
 
+def test_a_loss_that_is_not_a_number_does_not_poison_the_curve():
+    first, second, gamma = LossCDFSchedule(-3, 9), LossCDFSchedule(-3, 9), torch.linspace(-2, 8, 40)
+    loss = torch.linspace(0, 3, 40)
+    broken = torch.where(torch.arange(40) == 7, torch.nan, loss)
+    second.fit(gamma, loss, torch.arange(40) != 7)
+    first.fit(gamma, broken, torch.ones(40, dtype=torch.bool))
+    assert torch.equal(first.loss, second.loss) and torch.isfinite(first.loss).all()
+
+
 @pytest.mark.parametrize("stagger", [0.0, 0.7, 5.0])
 def test_canvas_levels_start_in_order_and_meet_at_both_ends(stagger):
     t = torch.linspace(0, 1, 2001, dtype=torch.float64)
