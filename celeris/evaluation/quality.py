@@ -56,7 +56,7 @@ class Quality:
         temperature: float = 0.7,
         autoregressive_temperature: float = 1.0,
         batch_size: int = 64,
-        score_characters: int = 10_000,
+        score_characters: int = 6_000,
         show: int = 2,
         solver: Callable[..., Any] = DDIM,
     ):

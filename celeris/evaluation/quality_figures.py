@@ -136,8 +136,12 @@ def quality_tables(title: str, measured: Sequence[Measured], real: Measured, sco
         f"known: {DEFINITIONS['known_word_share']}.",
     ]
     if scored_by:
-        gen_ppl = f"gen-PPL and b/char*: {scored_by}. Compare with real text's only, and read them with the entropy."
-        quality.insert(0, gen_ppl)
+        scored = real.figures()["scored"]
+        quality.insert(
+            0,
+            f"gen-PPL and b/char*: {scored_by}; of the first {scored} rows of a setting. Compare with real text's only, "
+            "and read them with the entropy.",
+        )
     diversity = [
         f"dist-1: {DEFINITIONS['distinct_1']}.",
         f"rep-4: {DEFINITIONS['rep_4']}.",
