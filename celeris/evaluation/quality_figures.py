@@ -139,7 +139,7 @@ def quality_tables(title: str, measured: Sequence[Measured], real: Measured, sco
         scored = real.figures()["scored"]
         quality.insert(
             0,
-            f"gen-PPL and b/char*: {scored_by}; of the first {scored} rows of a setting. Compare with real text's only, "
+            f"gen-PPL and b/char*: {scored_by}; of the first {scored} rows of a setting. Compare with real text's, "
             "and read them with the entropy.",
         )
     diversity = [
