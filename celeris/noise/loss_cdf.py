@@ -65,7 +65,7 @@ class LossCDFSchedule(Schedule):
 
     @torch.no_grad()
     def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> None:
-        """Each observation is shared by the two edges around it, in proportion (linear binning); NaN counts for nothing."""
+        """Each observation is shared by its two edges in proportion (linear binning); NaN counts for nothing."""
         counted = counted & torch.isfinite(loss)
         place = (gamma.flatten().float() - self.gamma_min) / (self.gamma_max - self.gamma_min) * self.bins
         left = place.floor().clamp(0, self.bins - 1)
