@@ -64,14 +64,18 @@ def assert_same_run(a: Path, b: Path) -> None:
     assert losses(a) == losses(b) and list(losses(a)) == list(range(1, 21))
 
 
-@pytest.mark.parametrize("build", [muon_and_loss_cdf, adamw_and_gumbel])
-def test_twenty_steps_are_ten_and_ten(tmp_path, build: Callable[[], DiffusionModule]):
-    fit(tmp_path / "straight", build(), val_every_n_steps=5)
+@pytest.mark.parametrize(
+    ("build", "precision"),
+    [(muon_and_loss_cdf, "32-true"), (muon_and_loss_cdf, "bf16-mixed"), (adamw_and_gumbel, "32-true")],
+)
+def test_twenty_steps_are_ten_and_ten(tmp_path, build: Callable[[], DiffusionModule], precision: str):
+    fit(tmp_path / "straight", build(), val_every_n_steps=5, precision=precision)
     # The first part runs under the same max_steps and is cut at step 10, as a kill would.
-    fit(tmp_path / "parts", build(), val_every_n_steps=5, callbacks=[StopAtBatch(40)])
+    fit(tmp_path / "parts", build(), val_every_n_steps=5, callbacks=[StopAtBatch(40)], precision=precision)
     assert state(tmp_path / "parts")["global_step"] == 10
     torch.manual_seed(99)  # a new process stands elsewhere in the global stream
-    fit(tmp_path / "parts", build(), val_every_n_steps=5, ckpt=tmp_path / "parts" / "checkpoints" / "last.ckpt")
+    last = tmp_path / "parts" / "checkpoints" / "last.ckpt"
+    fit(tmp_path / "parts", build(), val_every_n_steps=5, ckpt=last, precision=precision)
     assert_same_run(tmp_path / "straight", tmp_path / "parts")
 
 
