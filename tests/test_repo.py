@@ -1,6 +1,7 @@
 """Rules that hold for the whole repository: who may import whom, size of files, and that importing does nothing."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,17 @@ def test_imports_go_down(path: Path) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_optional_packages_are_imported_where_they_are_used(path: Path) -> None:
     assert not OPTIONAL & {module.split(".")[0] for module in imported(path, top_level=True)}
+
+
+def test_every_package_it_imports_is_declared() -> None:
+    """A clean install must have what the code imports; what is optional is imported where it is used."""
+    declared = set(re.findall(r'^ {4}"([\w-]+)', (ROOT / "pyproject.toml").read_text(), flags=re.M))
+    pinned = set(re.findall(r"^([\w-]+)[=<]", (ROOT / "requirements.txt").read_text(), flags=re.M))
+    found = {module.split(".")[0] for path in MODULES for module in imported(path)}
+    others = found - set(sys.stdlib_module_names) - {"celeris"}
+    names = {"hydra": "hydra-core", "omegaconf": "hydra-core"}
+    assert {names.get(name, name) for name in others - OPTIONAL} <= declared & pinned
+    assert {name for name in others & OPTIONAL if not name.startswith("flash_attn")} <= pinned
 
 
 def test_every_room_is_in_the_list() -> None:
