@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from celeris.config.resolvers import ROOT
 from tests.tasks.conftest import Workplace
@@ -80,3 +83,23 @@ def test_a_multirun_makes_a_folder_for_each_job(workplace: Workplace, tmp_path: 
     ranks = ["trainer.devices=2", "trainer.accelerator=cpu", "micro_batch_size=2"]
     refused = script("train", *words, *ranks, cwd=tmp_path)
     assert refused.returncode == 2 and "multirun" in refused.stderr, refused
+
+
+@pytest.mark.slow
+def test_a_terminated_run_says_so_and_is_continued_by_the_same_command(workplace: Workplace, tmp_path: Path) -> None:
+    """I2, I3: SIGTERM ends in a checkpoint and status 143; the command with `ckpt=last` then goes on in the folder."""
+    words = [*workplace.training, f"paths.runs_dir={tmp_path / 'runs'}", "run_id=mine", "ckpt=last"]
+    run = tmp_path / "runs" / "debug" / "mine"
+    command = [sys.executable, str(ROOT / "train.py"), *words, "trainer.max_steps=1000000"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while not (run / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 128 + signal.SIGTERM, (out, err)
+    assert "to continue: the same command with run_id=mine ckpt=last" in out
+    done = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    again = script("train", *words, f"trainer.max_steps={done + 2}", cwd=tmp_path)
+    assert again.returncode == 0 and f"{done + 2:,} steps done" in again.stdout, again
+    assert [path.name for path in (tmp_path / "runs" / "debug").iterdir()] == ["mine"]
