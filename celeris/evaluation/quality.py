@@ -15,6 +15,7 @@ from celeris.evaluation.scorer import Scorer
 from celeris.evaluation.speed import real_tokens
 from celeris.evaluation.text_metrics import DEFINITIONS, WordVocabulary, describe, entropy
 from celeris.evaluation.windows import text_windows
+from celeris.noise.path import fitting_stagger
 from celeris.sampling import DDIM
 
 
@@ -101,7 +102,7 @@ class Quality:
                 "eta": eta,
                 "solver": describe_solver(solver),
                 "temperature": self.temperature,
-                "stagger": subject.model.stagger,
+                "stagger": fitting_stagger(subject.model.stagger, steps),
                 "block_length": subject.model.block_length,
             }
             label = f"{steps} steps" + (f", eta {eta:g}" if self.name_eta else "")

@@ -13,6 +13,7 @@ import torch
 
 from celeris.evaluation.record import AUTOREGRESSIVE, Output, Section, Subject, Table, describe_solver, synchronize
 from celeris.evaluation.text_metrics import entropy
+from celeris.noise.path import fitting_stagger
 from celeris.sampling import DDIM
 
 DEFINITION = (
@@ -167,7 +168,7 @@ class Speed:
             "solver": None if steps is None else describe_solver(self.solver),
             "batch": rows,
             "length": length,
-            "stagger": None if steps is None else model.stagger,
+            "stagger": None if steps is None else fitting_stagger(model.stagger, steps),
             "block_length": 1 if steps is None else model.block_length,
             "temperature": self.temperature,
             "warmup": self.warmup,

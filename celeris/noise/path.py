@@ -20,6 +20,16 @@ class Levels(NamedTuple):
     speed: Tensor
 
 
+def fitting_stagger(stagger: float, num_inference_steps: int) -> float:
+    """`stagger`, or the largest that still gives every position a denoiser call inside its own transit.
+
+    A transit takes 1/(1+s) of the clock and calls are 1/n apart. Where a transit fell between two calls, a position
+    would go from noise to clean on a mean embedding nobody looked at again, and rare tokens, EOS among them, would
+    come out of it. A transit of at least 4/3 of a step avoids that: s ≤ 3n/4 − 1.
+    """
+    return min(stagger, max(0.75 * num_inference_steps - 1, 0.0))
+
+
 def canvas_levels(t: Tensor, block_length: int, stagger: Tensor | float) -> Levels:
     """Levels of the C positions at canvas time t.
 

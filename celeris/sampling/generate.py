@@ -7,6 +7,7 @@ import torch
 
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
+from celeris.noise.path import fitting_stagger
 from celeris.sampling.output import GenerateOutput, StepEnd
 from celeris.sampling.request import prepare
 from celeris.sampling.scheduler import Scheduler, draw
@@ -38,7 +39,7 @@ def generate(
         num_inference_steps: denoiser calls per block.
         block_length: C; the model's own when None.
         temperature: of the rounding distribution.
-        stagger: how far apart positions start; the model's own when None.
+        stagger: how far apart positions start; when None the model's own, or less where steps are too few for it.
         solver: DDIM(eta=0) when None.
         seed: row k of the batch equals row 0 of a run with seed + k.
         callback_on_step_end: sees every step; it must not change what it is given.
@@ -50,6 +51,8 @@ def generate(
     length = model.block_length if block_length is None else block_length
     if not 1 <= length <= model.max_length:
         raise CelerisError(f"block_length is {length}; it must lie in 1 … {model.max_length}, the model's window.")
+    if stagger is None:
+        stagger = fitting_stagger(model.stagger, num_inference_steps)
     scheduler = Scheduler(model, solver, temperature, stagger)
     scheduler.set_timesteps(num_inference_steps)
     request = prepare(model, prompts, num_samples, max_new_tokens, seed)

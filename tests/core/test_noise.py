@@ -7,7 +7,7 @@ import torch
 
 from celeris.noise import GumbelSchedule, LossCDFSchedule, add_noise, alpha_sigma, evidence_scale, snr
 from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together, golden_uniform
-from celeris.noise.path import canvas_levels
+from celeris.noise.path import canvas_levels, fitting_stagger
 
 
 def bent() -> LossCDFSchedule:
@@ -114,6 +114,18 @@ def test_canvas_levels_start_in_order_and_meet_at_both_ends(stagger):
     assert (levels.u.diff(dim=1) >= 0).all()  # left is never noisier than right
     travelled = levels.speed[:-1].mean(0)
     assert torch.allclose(travelled, torch.ones_like(travelled), atol=0.02)
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 8, 16, 32])
+def test_with_a_fitting_stagger_every_position_is_seen_on_its_way(steps):
+    stagger = fitting_stagger(6.0, steps)
+    t = 1 - torch.arange(steps, dtype=torch.float64) / steps
+    u = canvas_levels(t, 16, stagger).u
+    assert ((u > 0) & (u < 1)).any(0)[1:].all()  # the first position starts to move with the clock itself
+    assert stagger == 6.0 or steps < 10
+    if steps == 4:  # and with the full one it is not so
+        too_far = canvas_levels(t, 16, 6.0).u
+        assert not ((too_far > 0) & (too_far < 1)).any(0)[1:].all()
 
 
 def test_one_position_canvas_has_no_stagger():
