@@ -17,7 +17,7 @@ from celeris.embedding import TokenEmbedding
 from celeris.errors import CelerisError
 from celeris.noise import Schedule
 from celeris.noise.path import canvas_levels
-from celeris.rounding import RoundingHead, evidence, expected_embedding, pick
+from celeris.rounding import Denoised, RoundingHead, SoftmaxHead, evidence, expected_embedding, pick
 from celeris.tokenizer import TextTokenizer
 from celeris.typing import Gamma, Ids, Latent, Logits, Mask
 
@@ -30,9 +30,11 @@ class DiffusionLM(nn.Module):
         embedding: ids → x0.
         schedule: gamma(t).
         denoiser: the trunk.
+        head: hidden states → tokens; a `SoftmaxHead` with evidence when None.
         max_length: the window, context and canvas together, in tokens.
         block_length: C, the canvas length it was trained with (sampling's default).
         stagger: how far apart the positions of a canvas start (`celeris.noise.path`); default of sampling and bound.
+        posterior_input: the network is shown the mean embedding given each position's own evidence, beside z.
         self_conditioning: the network takes the x0_hat of an earlier step as an input.
         next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
@@ -46,7 +48,9 @@ class DiffusionLM(nn.Module):
         denoiser: Transformer,
         max_length: int,
         block_length: int,
+        head: RoundingHead | None = None,
         stagger: float = 0.0,
+        posterior_input: bool = True,
         self_conditioning: bool = True,
         next_token_head: bool = True,
         pad_id: int = 0,
@@ -60,11 +64,11 @@ class DiffusionLM(nn.Module):
         if stagger < 0:
             raise CelerisError(f"stagger is {stagger:g}; it must be ≥ 0 (0: all positions of a canvas move together).")
         self.stagger, self.has_next_token_head = stagger, next_token_head
-        self.self_conditioning = self_conditioning
+        self.posterior_input, self.self_conditioning = posterior_input, self_conditioning
         self.pad_id, self.eos_id, self.unk_id = pad_id, eos_id, unk_id
         self.embedding, self.schedule, self.denoiser = embedding, schedule, denoiser
-        impossible = (pad_id,) if unk_id is None else (pad_id, unk_id)
-        self.rounding = RoundingHead(denoiser.width, vocab_size, impossible)
+        self.rounding = head or SoftmaxHead(denoiser.width, vocab_size)
+        self.rounding.forbid([pad_id] if unk_id is None else [pad_id, unk_id])
         inputs = embedding.dim * (1 + self_conditioning)
         if denoiser.canvas_in.in_features != inputs:
             raise CelerisError(
@@ -113,7 +117,7 @@ class DiffusionLM(nn.Module):
         """(B, S, V) logits of the token after each context position."""
         if not self.has_next_token_head:
             raise CelerisError("This checkpoint has no next-token head; train with model.next_token_head=true.")
-        return self.rounding(context.hidden)
+        return self.rounding(context.hidden, self.embedding.table)
 
     def following_logits(self, context: Context) -> Logits:
         """(B, V) logits of the token after the last one of each row, which must not be empty."""
@@ -129,8 +133,8 @@ class DiffusionLM(nn.Module):
         self_cond: Latent | None = None,
         given: Mask | None = None,
         valid: Mask | None = None,
-    ) -> Logits:
-        """Token logits of noisy canvas blocks.
+    ) -> Denoised:
+        """Read noisy canvas blocks.
 
         Args:
             z: (B, N, C, D); at `given` positions the clean x0.
@@ -140,18 +144,20 @@ class DiffusionLM(nn.Module):
             given, valid: (B, N, C).
 
         Returns:
-            (B, N, C, V) float32: learned logits + Bayes evidence.
+            Logits (B, N, C, V) float32, and x0_hat (B, N, C, D) where the head predicts it.
         """
         table = self.embedding.table
-        own = evidence(z, gamma, table)
-        guess = expected_embedding(own + self.rounding.prior, table).to(z.dtype)
+        if self.posterior_input:
+            guess = expected_embedding(evidence(z, gamma, table) + self.rounding.prior, table).to(z.dtype)
+        else:
+            guess = torch.zeros_like(z)
         features = [z]
         if self.self_conditioning:
             features.append(torch.zeros_like(z) if self_cond is None else self_cond.to(z.dtype))
         if given is not None:
             guess, *features = [torch.where(given[..., None], z, x) for x in (guess, *features)]
         hidden = self.denoiser.canvas(guess, torch.cat(features, -1), gamma, given, valid, start, context)
-        return self.rounding(hidden) + own
+        return self.rounding.denoised(hidden, z, gamma, table)
 
     # -- the loop in the reader's own hands -----------------------------------------------------------------------
 
@@ -167,20 +173,21 @@ class DiffusionLM(nn.Module):
         context: Context | None = None,
         self_cond: Latent | None = None,
         stagger: float | None = None,
-    ) -> Logits:
+    ) -> Denoised:
         """Logits (B, C, V) of one noisy block z (B, C, D) at canvas time t (a number or (B,))."""
         context = context or self.denoiser.empty(z.shape[0], z.device)
         gamma = self.gamma_at(t, z.shape[1], stagger).to(z.dtype).expand(z.shape[:2])
         carried = None if self_cond is None else self_cond[:, None]
-        return self.predict(z[:, None], gamma[:, None], context, context.lengths[:, None], carried)[:, 0]
+        out = self.predict(z[:, None], gamma[:, None], context, context.lengths[:, None], carried)
+        return Denoised(out.logits[:, 0], None if out.vector is None else out.vector[:, 0])
 
-    def x0_hat(self, logits: Logits, temperature: float = 1.0) -> Latent:
-        """softmax(logits/T) @ table."""
-        return expected_embedding(logits, self.embedding.table, temperature)
+    def x0_hat(self, out: Denoised, temperature: float = 1.0) -> Latent:
+        """(*shape, D) float32 estimate of x0 (`Denoised.x0_hat`)."""
+        return out.x0_hat(self.embedding.table, temperature)
 
-    def round(self, logits: Logits) -> Ids:
+    def round(self, out: Denoised) -> Ids:
         """Most probable tokens."""
-        return pick(logits)
+        return pick(out.logits)
 
     # -- files ----------------------------------------------------------------------------------------------------
 

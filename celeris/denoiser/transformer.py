@@ -28,6 +28,7 @@ class Transformer(nn.Module):
         mlp_ratio: SwiGLU width is 2/3 of mlp_ratio·H, so that its parameters equal a plain MLP's.
         mixing: (left, right) reach of the local convolution, or None for none.
         dropout: in every block.
+        left_neighbour: a canvas position is also predicted by the state on its left (`canvas`).
         attention: auto, flash, sdpa or reference.
     """
 
@@ -43,11 +44,12 @@ class Transformer(nn.Module):
         mixing: Sequence[int] | None = None,
         dropout: float = 0.0,
         attention: str = "auto",
+        left_neighbour: bool = True,
     ) -> None:
         super().__init__()
         if width % (2 * heads):
             raise CelerisError(f"width {width} must be a multiple of 2·heads = {2 * heads}; change width or heads.")
-        self.width, self.head_dim = width, width // heads
+        self.width, self.head_dim, self.left_neighbour = width, width // heads, left_neighbour
         self.attend = backend(attention)
         hidden = 16 * round(mlp_ratio * width * 2 / 3 / 16)
         reach = (int(mixing[0]), int(mixing[1])) if mixing is not None else None
@@ -148,6 +150,8 @@ class Transformer(nn.Module):
             assert isinstance(block, Block)
             h = block.canvas(h, cond, angles, visible, layer, self.attend)
         h = self._final(h, cond).unflatten(1, (blocks, length))
+        if not self.left_neighbour:
+            return self.own(h)
         before = F.pad(context.hidden, (0, 0, 1, 0)).gather(1, start[..., None].expand(-1, -1, self.width))
         return torch.cat([before[:, :, None].to(h), h[:, :, :-1]], 2) + self.own(h)
 

@@ -28,14 +28,15 @@ from celeris.noise import add_noise
 from celeris.noise.levels import golden_uniform
 from celeris.noise.path import canvas_levels
 from celeris.objectives.cross_entropy import token_loss
+from celeris.rounding import Denoised
 from celeris.streams import generator, stream
-from celeris.typing import Gamma, Ids, Latent, Logits
+from celeris.typing import Gamma, Ids, Latent
 
 
 class Denoise(Protocol):
-    """z (B, N, C, D), gamma (B, N, C), the clean rows' ids (B, N, C) → logits (B, N, C, V)."""
+    """z (B, N, C, D), gamma (B, N, C), the clean rows' ids (B, N, C) → logits (B, N, C, V), x0_hat."""
 
-    def __call__(self, z: Latent, gamma: Gamma, ids: Ids) -> Logits: ...
+    def __call__(self, z: Latent, gamma: Gamma, ids: Ids) -> Denoised: ...
 
 
 @dataclass
@@ -157,12 +158,12 @@ def row_bounds(
         levels = canvas_levels(t, length, stagger)
         gamma = schedule.gamma(levels.u)
         slope = schedule.slope(levels.u) * levels.speed
-        logits = denoise(add_noise(x0, gamma.float(), eps), gamma.float(), ids)
-        error = (x0 - torch.softmax(logits.float(), -1) @ table).square().sum(-1).double()
+        x0_hat = denoise(add_noise(x0, gamma.float(), eps), gamma.float(), ids).x0_hat(table)
+        error = (x0 - x0_hat).square().sum(-1).double()
         out[:, 0] += (0.5 * torch.exp(-gamma) * slope * error * counted).flatten(1).sum(1) / samples
         if sample == 0:
             clean = schedule.gamma(zero)
-            logits = denoise(add_noise(x0, clean.float(), eps), clean.float(), ids)
+            logits = denoise(add_noise(x0, clean.float(), eps), clean.float(), ids).logits
             out[:, 1] = (token_loss(logits, ids).double() * counted).flatten(1).sum(1)
     noisiest = schedule.gamma(zero + 1)
     out[:, 2] = (0.5 * table.shape[1] * torch.log1p(torch.exp(-noisiest)) * counted).flatten(1).sum(1)
@@ -202,11 +203,11 @@ class Progress(Protocol):
 def _with_context(model: DiffusionLM, context: Context, start: Ids, canvas: Ids) -> Denoise:
     valid = canvas != model.pad_id
 
-    def denoise(z: Latent, gamma: Gamma, ids: Ids) -> Logits:
-        logits = model.predict(z, gamma, context, start, None, None, valid)
+    def denoise(z: Latent, gamma: Gamma, ids: Ids) -> Denoised:
+        out = model.predict(z, gamma, context, start, None, None, valid)
         if model.self_conditioning:
-            logits = model.predict(z, gamma, context, start, model.x0_hat(logits), None, valid)
-        return logits
+            out = model.predict(z, gamma, context, start, model.x0_hat(out), None, valid)
+        return out
 
     return denoise
 

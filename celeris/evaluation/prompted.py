@@ -73,7 +73,7 @@ class DenoisingLoss:
                 for k in range(rows)
             ]
             z = add_noise(x0, gamma, torch.stack(noise).to(x0))
-            logits = model.predict(z, gamma, context, start)
+            logits = model.predict(z, gamma, context, start).logits
             loss = F.cross_entropy(logits.flatten(0, -2), canvas.flatten(), reduction="none")
             total += loss.view(rows, length).double().mean(1) / self.levels
         return total

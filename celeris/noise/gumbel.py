@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from celeris.noise.schedule import Schedule
-from celeris.typing import Gamma, Mask
+from celeris.noise.schedule import Observed, Schedule
+from celeris.typing import Gamma
 
 
 class GumbelSchedule(Schedule):
@@ -52,7 +52,7 @@ class GumbelSchedule(Schedule):
         u = self._quantile(t)
         return ((1 - 2 * self.cut) * self.beta.double() / (-u * torch.log(u))).to(t.dtype)
 
-    def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> Tensor:
-        curve = self.entropy * torch.exp(-torch.exp(-(gamma.detach().float() - self.mu) / self.beta))
-        miss = (loss.detach().float() - curve).square()
-        return (miss * counted).sum() / counted.sum().clamp_min(1)
+    def fit(self, seen: Observed) -> Tensor:
+        curve = self.entropy * torch.exp(-torch.exp(-(seen.gamma.float() - self.mu) / self.beta))
+        miss = (seen.cross_entropy.float() - curve).square()
+        return (miss * seen.counted).sum() / seen.counted.sum().clamp_min(1)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from celeris.noise.schedule import Schedule
-from celeris.typing import Gamma, Mask
+from celeris.noise.schedule import Observed, Schedule
+from celeris.typing import Gamma
 
 
 class LossCDFSchedule(Schedule):
@@ -64,18 +64,17 @@ class LossCDFSchedule(Schedule):
         return (width / (cdf[1:] - cdf[:-1]))[piece].to(t.dtype)
 
     @torch.no_grad()
-    def fit(self, gamma: Gamma, loss: Tensor, counted: Mask) -> None:
+    def fit(self, seen: Observed) -> None:
         """Each observation is shared by its two edges in proportion (linear binning); NaN counts for nothing."""
-        counted = counted & torch.isfinite(loss)
+        gamma, loss = seen.gamma, seen.cross_entropy
+        counted = seen.counted & torch.isfinite(loss)
         place = (gamma.flatten().float() - self.gamma_min) / (self.gamma_max - self.gamma_min) * self.bins
         left = place.floor().clamp(0, self.bins - 1)
         right = (place - left).clamp(0, 1)
         edges = torch.cat([left, left + 1]).long()
         shares = torch.cat([1 - right, right]) * counted.flatten().float().repeat(2)
         weight = torch.zeros_like(self.loss).index_add_(0, edges, shares)
-        total = torch.zeros_like(self.loss).index_add_(
-            0, edges, shares * loss.detach().nan_to_num().flatten().float().repeat(2)
-        )
+        total = torch.zeros_like(self.loss).index_add_(0, edges, shares * loss.nan_to_num().flatten().float().repeat(2))
         # A bin's step grows with what it saw (relative to an even share), and its first visits count in full.
         amount = weight * (self.bins + 1) / weight.sum().clamp_min(1e-12)
         self.seen += amount

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from celeris.batch import Batch
 from celeris.denoiser import Context
 from celeris.model import DiffusionLM
-from celeris.noise import add_noise
+from celeris.noise import Observed, add_noise
 from celeris.noise.levels import LevelMixture, RowNoise
 from celeris.typing import Ids, Logits, Mask
 
@@ -53,7 +53,7 @@ class CrossEntropy(nn.Module):
         # A position that waits for its turn (u = 1) or has arrived (u = 0) decides nothing in the bound or the sampler.
         counted = valid & ~batch.given & (noise.u > 0) & (noise.u < 1)
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
-        loss_per_token, gamma = self._canvas_loss(model, batch, noise, context, valid)
+        loss_per_token, seen = self._canvas_loss(model, batch, noise, context, valid, counted)
         share = counted / counted.sum().clamp_min(1)
         diffusion = (loss_per_token * share).sum()
         terms = {"loss_diffusion": diffusion.detach()}
@@ -63,7 +63,7 @@ class CrossEntropy(nn.Module):
             terms["loss_next_token"] = next_token.detach()
             loss = loss + self.next_token_weight * next_token
         if model.training:
-            fit = model.schedule.fit(gamma, loss_per_token, counted)
+            fit = model.schedule.fit(seen)
             if fit is not None:
                 terms["loss_schedule"] = fit.detach()
                 loss = loss + self.schedule_weight * fit
@@ -71,9 +71,9 @@ class CrossEntropy(nn.Module):
         return ObjectiveOutput(loss, terms)
 
     def _canvas_loss(
-        self, model: DiffusionLM, batch: Batch, noise: RowNoise, context: Context, valid: Mask
-    ) -> tuple[Tensor, Tensor]:
-        """CE (B, N, C) of every canvas position and the gamma it stood at."""
+        self, model: DiffusionLM, batch: Batch, noise: RowNoise, context: Context, valid: Mask, counted: Mask
+    ) -> tuple[Tensor, Observed]:
+        """CE (B, N, C) of every canvas position, and what the schedule may learn from."""
         x0 = model.embedding(batch.canvas)
         gamma = model.schedule.gamma(noise.u)
         z = torch.where(batch.given[..., None], x0, add_noise(x0, gamma, noise.eps))
@@ -86,12 +86,18 @@ class CrossEntropy(nn.Module):
             carried = torch.zeros_like(z)
             with torch.no_grad():
                 part = [None if x is None else x[chosen] for x in (some_given, some_pad)]
-                logits = model.predict(
+                first = model.predict(
                     z[chosen], gamma[chosen], context.detach().rows(chosen), batch.start[chosen], None, *part
                 )
-                carried[chosen] = model.x0_hat(logits).to(z.dtype)
-        logits = model.predict(z, gamma, context, batch.start, carried, some_given, some_pad)
-        return token_loss(logits, batch.canvas), gamma
+                carried[chosen] = model.x0_hat(first).to(z.dtype)
+        out = model.predict(z, gamma, context, batch.start, carried, some_given, some_pad)
+        loss = token_loss(out.logits, batch.canvas)
+
+        def rate() -> Tensor:
+            with torch.no_grad():
+                return 0.5 * torch.exp(-gamma) * (x0 - model.x0_hat(out)).square().sum(-1)
+
+        return loss, Observed(gamma.detach(), loss.detach(), counted, rate)
 
 
 def token_loss(logits: Logits, ids: Ids) -> Tensor:

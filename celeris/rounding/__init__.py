@@ -1,5 +1,5 @@
 """Latent → token distribution → x0_hat and ids."""
 
-from celeris.rounding.head import RoundingHead, evidence, expected_embedding, pick
+from celeris.rounding.head import Denoised, RoundingHead, SoftmaxHead, evidence, expected_embedding, pick
 
-__all__ = ["RoundingHead", "evidence", "expected_embedding", "pick"]
+__all__ = ["Denoised", "RoundingHead", "SoftmaxHead", "evidence", "expected_embedding", "pick"]

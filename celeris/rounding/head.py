@@ -4,12 +4,39 @@ For isotropic Gaussian noise and a codebook of equal norms, p(v | z, rest) ∝ p
 ("output prior" in Plaid 2305.18619, "Bayes skip" in LangFlow 2604.11748). The network only has to learn p(v | rest).
 """
 
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from celeris.noise.process import evidence_scale
 from celeris.typing import Gamma, Ids, Latent, Logits, Table
+
+
+class Denoised(NamedTuple):
+    """What the denoiser says about noisy positions.
+
+    Attributes:
+        logits: (*shape, V) float32, log-probabilities of the tokens up to a constant.
+        vector: (*shape, D) x0_hat of a head that predicts it directly; None where x0_hat is the mean embedding of logits.
+    """
+
+    logits: Logits
+    vector: Latent | None = None
+
+    def x0_hat(self, table: Table, temperature: float = 1.0) -> Latent:
+        """(*shape, D) float32 estimate of x0.
+
+        Temperature 1 is the model's own: its vector, or the mean embedding. Any other rounds: softmax(logits/T) @ table,
+        and 0 takes the embedding of the most probable token (the clamping trick of Diffusion-LM 2205.14217, section 4.3).
+        """
+        if temperature == 0:
+            return F.embedding(pick(self.logits), table.float())
+        if self.vector is not None and temperature == 1:
+            return self.vector
+        return expected_embedding(self.logits, table, temperature)
 
 
 def evidence(z: Latent, gamma: Gamma, table: Table) -> Logits:
@@ -29,27 +56,22 @@ def pick(logits: Logits) -> Ids:
     return logits.argmax(-1)
 
 
-class RoundingHead(nn.Module):
-    """Learned logits of a hidden state: W·h (zero-initialised) + log unigram, with impossible tokens at −1e9.
-
-    The same matrix serves the canvas (this token) and the context stream (the next token).
+class RoundingHead(nn.Module, ABC):
+    """Hidden state → tokens. `forward` gives learned logits (context stream), `denoised` reads a noisy position.
 
     Args:
-        width: H.
         vocab_size: V.
-        impossible: ids that are never text (PAD, UNK).
     """
 
     prior: Tensor
 
-    def __init__(self, width: int, vocab_size: int, impossible: tuple[int, ...] = ()) -> None:
+    def __init__(self, vocab_size: int) -> None:
         super().__init__()
-        self.project = nn.Linear(width, vocab_size)
-        nn.init.zeros_(self.project.weight)
-        nn.init.zeros_(self.project.bias)
-        prior = torch.zeros(vocab_size)
-        prior[list(impossible)] = -1e9
-        self.register_buffer("prior", prior)
+        self.register_buffer("prior", torch.zeros(vocab_size))
+
+    def forbid(self, ids: list[int]) -> None:
+        """These tokens (PAD, UNK) are never text: their log prior is −1e9."""
+        self.prior[ids] = -1e9
 
     @torch.no_grad()
     def set_unigram(self, counts: Tensor) -> None:
@@ -57,6 +79,36 @@ class RoundingHead(nn.Module):
         smooth = torch.where(self.prior > -1e8, counts.to(self.prior) + 1, 0)
         self.prior.copy_(torch.where(self.prior > -1e8, (smooth / smooth.sum()).log(), self.prior))
 
-    def forward(self, hidden: Tensor) -> Logits:
-        """(*shape, H) → (*shape, V), float32."""
+    @abstractmethod
+    def forward(self, hidden: Tensor, table: Table) -> Logits:
+        """Learned logits: (*shape, H) → (*shape, V), float32."""
+
+    @abstractmethod
+    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table) -> Denoised:
+        """(*shape, H), (*shape, D), (*shape) → logits and, where the head predicts a vector, x0_hat."""
+
+
+class SoftmaxHead(RoundingHead):
+    """Logits W·h (zero-initialised) + log unigram + Bayes evidence; x0_hat is their mean embedding.
+
+    The same matrix serves the canvas (this token) and the context stream (the next token).
+
+    Args:
+        width: H.
+        vocab_size: V.
+        evidence: add the exact evidence of z; without it the network has to learn it.
+    """
+
+    def __init__(self, width: int, vocab_size: int, evidence: bool = True) -> None:
+        super().__init__(vocab_size)
+        self.project = nn.Linear(width, vocab_size)
+        nn.init.zeros_(self.project.weight)
+        nn.init.zeros_(self.project.bias)
+        self.evidence = evidence
+
+    def forward(self, hidden: Tensor, table: Table) -> Logits:
         return F.linear(hidden, self.project.weight, self.project.bias).float() + self.prior
+
+    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table) -> Denoised:
+        logits = self(hidden, table)
+        return Denoised(logits + evidence(z, gamma, table) if self.evidence else logits)

@@ -66,16 +66,16 @@ def generate(
     while rows:
         generators = [request.generators[row] for row in rows]
         z = draw(torch.Size((len(rows), length, model.embedding.dim)), model.device, torch.float32, generators)
-        carried, logits = None, None
+        carried, out = None, None
         for step, t in enumerate(scheduler.timesteps.tolist()):
-            logits = model.denoise(z, t, context, carried, scheduler.stagger)
+            out = model.denoise(z, t, context, carried, scheduler.stagger)
             if step + 1 < num_inference_steps:
-                z, carried = scheduler.step(logits, t, z, generators)
+                z, carried = scheduler.step(out, t, z, generators)
             if callback_on_step_end is not None:
                 written = [list(sequences[row]) for row in rows]
-                callback_on_step_end(StepEnd(block, step, num_inference_steps, t, rows, logits, written))
-        assert logits is not None
-        ids = model.round(logits)
+                callback_on_step_end(StepEnd(block, step, num_inference_steps, t, rows, out.logits, written))
+        assert out is not None
+        ids = model.round(out)
         going = []
         for place, (row, tokens) in enumerate(zip(rows, ids.tolist(), strict=True)):
             nfe[row] += num_inference_steps

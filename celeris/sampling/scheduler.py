@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from celeris.errors import CelerisError
+from celeris.rounding import Denoised
 from celeris.sampling.solvers import DDIM
-from celeris.typing import Gamma, Latent, Logits
+from celeris.typing import Gamma, Latent
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
 
@@ -22,7 +23,7 @@ class Scheduled(Protocol):
 
     def gamma_at(self, t: Tensor | float, block_length: int, stagger: float | None = None) -> Gamma: ...
 
-    def x0_hat(self, logits: Logits, temperature: float = 1.0) -> Latent: ...
+    def x0_hat(self, out: Denoised, temperature: float = 1.0) -> Latent: ...
 
 
 class SchedulerOutput(NamedTuple):
@@ -60,17 +61,11 @@ class Scheduler:
             raise CelerisError(f"num_inference_steps is {num_inference_steps}; it must be at least 1.")
         self.timesteps = 1 - torch.arange(num_inference_steps, dtype=torch.float64) / num_inference_steps
 
-    def pred_x0(self, logits: Logits) -> Latent:
-        """x0_hat of logits (…, V) at this temperature."""
-        if self.temperature == 0:
-            return torch.nn.functional.embedding(logits.argmax(-1), self.model.embedding.table)
-        return self.model.x0_hat(logits, self.temperature)
-
-    def step(self, logits: Logits, t: Tensor | float, z: Latent, generator: Generators = None) -> SchedulerOutput:
+    def step(self, out: Denoised, t: Tensor | float, z: Latent, generator: Generators = None) -> SchedulerOutput:
         """One solver step from t to the next timestep (0 after the last).
 
         Args:
-            logits: (B, C, V) of `model.denoise(z, t, …)`.
+            out: of `model.denoise(z, t, …)`.
             t: one of `timesteps`.
             z: (B, C, D).
             generator: one for the batch, or one a row (then a row's noise does not depend on its neighbours).
@@ -79,7 +74,7 @@ class Scheduler:
         later = max(now - 1 / len(self.timesteps), 0.0)
         gamma_t, gamma_s = (self.model.gamma_at(x, z.shape[1], self.stagger) for x in (now, later))
         noise = draw(z.shape, z.device, z.dtype, generator) if self.solver.needs_noise else None
-        x0_hat = self.pred_x0(logits).to(z.dtype)
+        x0_hat = self.model.x0_hat(out, self.temperature).to(z.dtype)
         return SchedulerOutput(self.solver.step(z, x0_hat, gamma_t, gamma_s, noise), x0_hat)
 
 

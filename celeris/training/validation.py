@@ -80,7 +80,7 @@ class LossesByLevel:
         def losses(gamma: float) -> Tensor:
             levels = torch.full(batch.canvas.shape, gamma, device=x0.device)
             z = torch.where(batch.given[..., None], x0, add_noise(x0, levels, eps))
-            logits = model.predict(z, levels, context, batch.start, None, *masks).float()
+            logits = model.predict(z, levels, context, batch.start, None, *masks).logits
             return F.cross_entropy(logits.flatten(0, -2), batch.canvas.flatten(), reduction="none").view_as(levels)
 
         inside = [gamma for gamma in self.gammas if low <= gamma <= high]

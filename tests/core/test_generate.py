@@ -67,7 +67,8 @@ def test_a_finished_row_stops_and_its_neighbour_goes_on(model, monkeypatch):
     a, b = model.tokenizer.encode("ab")
     rounds = []
 
-    def scripted(logits):
+    def scripted(out):
+        logits = out.logits
         rounds.append(len(logits))
         ids = torch.full((len(logits), 8), a)
         if len(logits) == 2:
@@ -89,10 +90,10 @@ def test_the_loop_by_hand_is_generate(model):
     context = model.encode_context(torch.tensor([model.tokenizer.encode("ab")]))
     z, x0_hat = torch.randn(1, 8, 8, generator=generator(5, "sampling")), None
     for t in scheduler.timesteps:
-        logits = model.denoise(z, t, context=context, self_cond=x0_hat)
-        step = scheduler.step(logits, t, z)
+        out_ = model.denoise(z, t, context=context, self_cond=x0_hat)
+        step = scheduler.step(out_, t, z)
         z, x0_hat = step.prev_sample, step.pred_x0
-    assert model.round(logits)[0].tolist() == out.sequences[0]
+    assert model.round(out_)[0].tolist() == out.sequences[0]
     assert scheduler.timesteps[0] == 1  # pure noise, as in training
 
 

@@ -31,7 +31,7 @@ def test_context_in_pieces_equals_context_at_once(mixing):
     pieces = None
     for part in ids.split([5, 1, 8, 6], 1):
         pieces = model.encode_context(part, past=pieces)
-    assert torch.allclose(model.denoise(z, 0.6, whole), model.denoise(z, 0.6, pieces), atol=1e-5)
+    assert torch.allclose(model.denoise(z, 0.6, whole).logits, model.denoise(z, 0.6, pieces).logits, atol=1e-5)
     assert torch.allclose(model.next_token_logits(whole), model.next_token_logits(pieces)[:, :20], atol=1e-5)
 
 
@@ -44,7 +44,7 @@ def test_a_short_prompt_is_the_same_beside_a_long_one(mixing):
     together[0, :3], together[1] = short[0], long[0]
     both = model.encode_context(together, torch.tensor([3, 12]))
     both = model.encode_context(block, past=both)
-    assert torch.allclose(model.denoise(z, 0.5, both)[:1], model.denoise(z[:1], 0.5, alone), atol=1e-5)
+    assert torch.allclose(model.denoise(z, 0.5, both).logits[:1], model.denoise(z[:1], 0.5, alone).logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("mixing", [None, (3, 2)])
@@ -52,10 +52,10 @@ def test_all_blocks_at_once_equal_one_block_at_a_time(mixing):
     model = small_model(mixing=mixing)
     ids, z, gamma = tokens(2, 24), randn(2, 3, 8, 8), randn(2, 3, 8, seed=4)
     start = torch.tensor([0, 8, 16]).expand(2, 3)
-    together = model.predict(z, gamma, model.encode_context(ids), start)
+    together = model.predict(z, gamma, model.encode_context(ids), start).logits
     for n in range(3):
         context = model.encode_context(ids[:, : 8 * n])
-        alone = model.predict(z[:, n : n + 1], gamma[:, n : n + 1], context, start[:, n : n + 1])
+        alone = model.predict(z[:, n : n + 1], gamma[:, n : n + 1], context, start[:, n : n + 1]).logits
         assert torch.allclose(together[:, n], alone[:, 0], atol=1e-5)
 
 
@@ -67,7 +67,7 @@ def test_the_context_is_causal_and_the_canvas_sees_all_of_itself():
     before, after = (model.next_token_logits(model.encode_context(x)) for x in (ids, changed))
     assert torch.equal(before[:, :7], after[:, :7]) and not torch.allclose(before[:, 7:], after[:, 7:])
     z = randn(1, 8, 8).requires_grad_()
-    model.denoise(z, 0.5)[0, 3].sum().backward()
+    model.denoise(z, 0.5).logits[0, 3].sum().backward()
     assert (z.grad[0].abs().sum(-1) > 0).all()
 
 
@@ -76,10 +76,12 @@ def test_pad_is_invisible():
     model = small_model()
     context, start = model.encode_context(tokens(1, 4)), torch.full((1, 1), 4)
     z, gamma = randn(1, 1, 5, 8), randn(1, 1, 5, seed=1)
-    alone = model.predict(z, gamma, context, start)
+    alone = model.predict(z, gamma, context, start).logits
     padded = torch.cat([z, randn(1, 1, 3, 8, seed=2)], 2).requires_grad_()
     valid = torch.tensor([[[True] * 5 + [False] * 3]])
-    out = model.predict(padded, torch.cat([gamma, gamma[..., :3]], 2), context, start, None, None, valid)[:, :, :5]
+    out = model.predict(padded, torch.cat([gamma, gamma[..., :3]], 2), context, start, None, None, valid).logits[
+        :, :, :5
+    ]
     assert torch.allclose(out, alone, atol=1e-5)
     out.sum().backward()
     assert (padded.grad[0, 0, 5:] == 0).all()
@@ -132,7 +134,7 @@ def test_loss_parts_are_what_they_are_called():
     for gamma, low, high in ((-3.0, 0.0, 0.05), (30.0, 4.0, 4.3)):
         level = torch.full((8, 1, 16), gamma)
         z = torch.sigmoid(-level).sqrt()[..., None] * x0 + torch.sigmoid(level).sqrt()[..., None] * torch.randn_like(x0)
-        logits = model.predict(z, level, context, start)[:, 0]
+        logits = model.predict(z, level, context, start).logits[:, 0]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
         assert low <= loss <= high
 
@@ -174,5 +176,5 @@ def test_export_round_trip(exported):
     first, second = DiffusionLM.from_pretrained(exported), DiffusionLM.from_pretrained(exported)
     assert first.weight_hash == second.weight_hash == first.info["weight_hash"]
     z = randn(1, 8, 8)
-    assert torch.equal(first.denoise(z, 0.5), second.denoise(z, 0.5))
+    assert torch.equal(first.denoise(z, 0.5).logits, second.denoise(z, 0.5).logits)
     assert first.tokenizer.decode(first.tokenizer.encode("abba")) == "abba"

@@ -5,16 +5,24 @@ import math
 import pytest
 import torch
 
-from celeris.noise import GumbelSchedule, LossCDFSchedule, add_noise, alpha_sigma, evidence_scale, snr
+from celeris.noise import GumbelSchedule, LossCDFSchedule, Observed, add_noise, alpha_sigma, evidence_scale, snr
 from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together, golden_uniform
 from celeris.noise.path import canvas_levels, fitting_stagger
+
+
+def seen(gamma, cross_entropy, counted=None) -> Observed:
+    """An observation without x0 (no schedule here asks for the rate)."""
+    everywhere = torch.ones_like(gamma, dtype=torch.bool)
+    return Observed(
+        gamma.detach(), cross_entropy.detach(), everywhere if counted is None else counted, cross_entropy.detach
+    )
 
 
 def bent() -> LossCDFSchedule:
     schedule = LossCDFSchedule(-3, 9, bins=24)
     gamma = torch.linspace(-3, 9, 4000)
     for _ in range(50):
-        schedule.fit(gamma, 3 * torch.sigmoid(2 * (gamma - 3)), torch.ones(4000, dtype=torch.bool))
+        schedule.fit(seen(gamma, 3 * torch.sigmoid(2 * (gamma - 3))))
     return schedule
 
 
@@ -60,7 +68,7 @@ def test_gumbel_fit_recovers_a_known_curve():
     loss = 3.1 * torch.exp(-torch.exp(-(gamma - 2.7) / 0.8))
     for _ in range(600):
         optimizer.zero_grad()
-        schedule.fit(gamma, loss, torch.ones(500, dtype=torch.bool)).backward()
+        schedule.fit(seen(gamma, loss)).backward()
         optimizer.step()
     assert abs(schedule.mu.item() - 2.7) < 0.02
     assert abs(schedule.beta.item() - 0.8) < 0.02
@@ -80,7 +88,7 @@ def test_gradient_of_the_schedule_term_stays_in_the_schedule():
     schedule = GumbelSchedule(mu=2.0)
     loss = torch.tensor([1.0, 2.0], requires_grad=True)
     gamma, counted = torch.tensor([1.0, 3.0], requires_grad=True), torch.tensor([True, True])
-    schedule.fit(gamma, loss, counted).backward()
+    schedule.fit(seen(gamma, loss, counted)).backward()
     assert loss.grad is None and gamma.grad is None and schedule.mu.grad.abs() > 0
 
 
@@ -89,7 +97,7 @@ def test_what_is_not_counted_teaches_the_schedule_nothing(make):
     gamma, loss = torch.linspace(-2, 8, 40), torch.linspace(0, 3, 40)
     counted = torch.arange(40) % 2 == 0
     first, second = make(), make()
-    terms = [s.fit(gamma, v, counted) for s, v in ((first, loss), (second, torch.where(counted, loss, 1e6)))]
+    terms = [s.fit(seen(gamma, v, counted)) for s, v in ((first, loss), (second, torch.where(counted, loss, 1e6)))]
     assert terms[0] is terms[1] is None or torch.equal(*terms)
     assert all(
         torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
@@ -100,8 +108,8 @@ def test_a_loss_that_is_not_a_number_does_not_poison_the_curve():
     first, second, gamma = LossCDFSchedule(-3, 9), LossCDFSchedule(-3, 9), torch.linspace(-2, 8, 40)
     loss = torch.linspace(0, 3, 40)
     broken = torch.where(torch.arange(40) == 7, torch.nan, loss)
-    second.fit(gamma, loss, torch.arange(40) != 7)
-    first.fit(gamma, broken, torch.ones(40, dtype=torch.bool))
+    second.fit(seen(gamma, loss, torch.arange(40) != 7))
+    first.fit(seen(gamma, broken))
     assert torch.equal(first.loss, second.loss) and torch.isfinite(first.loss).all()
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from celeris.noise.path import canvas_levels
-from celeris.rounding import evidence, expected_embedding
+from celeris.rounding import evidence
 
 
 class Chain:
@@ -58,5 +58,5 @@ class Oracle:
         clock = torch.as_tensor(t, dtype=torch.float64)
         return self.schedule.gamma(canvas_levels(clock, block_length, stagger).u)
 
-    def x0_hat(self, logits, temperature=1.0):
-        return expected_embedding(logits, self.embedding.table, temperature)
+    def x0_hat(self, out, temperature=1.0):
+        return out.x0_hat(self.embedding.table, temperature)

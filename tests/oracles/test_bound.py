@@ -8,6 +8,7 @@ import torch
 from celeris.evaluation.likelihood import next_token_nll, row_bounds, variational_bound
 from celeris.noise import GumbelSchedule, LossCDFSchedule
 from celeris.noise.process import evidence_scale
+from celeris.rounding import Denoised
 from tests.core.small import small_model
 from tests.oracles.chain import Chain
 
@@ -21,7 +22,7 @@ def test_chain_bound_equals_entropy(schedule, stagger):
     chain, rows, length = Chain(), 1000, 8
     ids = chain.sample(rows, length)[:, None]
     terms = row_bounds(
-        lambda z, gamma, _: chain.posterior(z, gamma).float(), chain.table, schedule, ids, torch.arange(rows),
+        lambda z, gamma, _: Denoised(chain.posterior(z, gamma).float()), chain.table, schedule, ids, torch.arange(rows),
         stagger=stagger, samples=40, seed=0,
     )  # fmt: skip
     total = terms.sum(1)
@@ -42,7 +43,7 @@ def test_single_token_bound_equals_entropy(probabilities, schedule):
     ids = torch.multinomial(p, rows, True, generator=torch.Generator().manual_seed(0))[:, None, None]
 
     def denoise(z, gamma, _):
-        return (evidence_scale(gamma)[..., None] * (z @ table.T) + p.log()).float()
+        return Denoised((evidence_scale(gamma)[..., None] * (z @ table.T) + p.log()).float())
 
     total = row_bounds(denoise, table, schedule, ids, torch.arange(rows), stagger=0.0, samples=24, seed=0).sum(1)
     entropy, error = float(-(p * p.log()).sum()), float(total.std() / math.sqrt(rows))
@@ -55,7 +56,7 @@ def test_a_worse_denoiser_has_a_worse_bound():
     ids = chain.sample(rows, length)[:, None]
 
     def alone(z, gamma, _):
-        return (evidence_scale(gamma)[..., None] * (z @ chain.table.T) + chain.first.log()).float()
+        return Denoised((evidence_scale(gamma)[..., None] * (z @ chain.table.T) + chain.first.log()).float())
 
     total = row_bounds(
         alone, chain.table, SCHEDULES["loss_cdf"], ids, torch.arange(rows), stagger=0.0, samples=24, seed=0

@@ -10,7 +10,7 @@ from celeris.model import DiffusionLM
 from celeris.noise import GumbelSchedule, LossCDFSchedule
 from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together
 from celeris.objectives import CrossEntropy
-from celeris.rounding import evidence
+from celeris.rounding import Denoised, evidence
 from celeris.sampling import DDIM, Scheduler
 from tests.oracles.chain import Chain, Oracle
 
@@ -21,9 +21,9 @@ def run(oracle, denoise, rows: int, length: int, steps: int, eta: float, seed: i
     rng = torch.Generator().manual_seed(seed)
     z = torch.randn(rows, length, oracle.embedding.dim, generator=rng)
     for t in scheduler.timesteps:
-        logits = denoise(z, oracle.gamma_at(t, length, oracle.stagger).expand(rows, length))
-        z, _ = scheduler.step(logits, t, z, rng)
-    return z, logits.argmax(-1)
+        out = denoise(z, oracle.gamma_at(t, length, oracle.stagger).expand(rows, length))
+        z, _ = scheduler.step(out, t, z, rng)
+    return z, out.logits.argmax(-1)
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
@@ -35,7 +35,7 @@ def test_a_denoiser_that_knows_x0_makes_every_solver_return_it(eta, steps, stagg
     oracle = Oracle(chain.table, LossCDFSchedule(-40, 12), stagger)
     ids = chain.sample(4, 6)
     truth = torch.full((4, 6, 5), -1e9).scatter(-1, ids[..., None], 0.0)
-    z, out = run(oracle, lambda z, gamma: truth, 4, 6, steps, eta)
+    z, out = run(oracle, lambda z, gamma: Denoised(truth), 4, 6, steps, eta)
     assert torch.equal(out, ids)
     assert torch.allclose(z, chain.table[ids], atol=1e-4)
 
@@ -56,7 +56,7 @@ def test_every_eta_keeps_the_forward_marginal(eta):
 def test_a_thousand_steps_reproduce_the_bigrams_of_the_chain(stagger, eta):
     chain, rows, length = Chain(), 3000, 5
     oracle = Oracle(chain.table, LossCDFSchedule(-5, 11), stagger)
-    _, ids = run(oracle, lambda z, gamma: chain.posterior(z, gamma).float(), rows, length, 1000, eta)
+    _, ids = run(oracle, lambda z, gamma: Denoised(chain.posterior(z, gamma).float()), rows, length, 1000, eta)
     pairs = torch.stack([ids[:, :-1], ids[:, 1:]], -1).flatten(0, 1)
     seen = torch.zeros(4, 4, dtype=torch.float64)
     seen.index_put_((pairs[:, 0], pairs[:, 1]), torch.ones(len(pairs), dtype=torch.float64), accumulate=True)
@@ -72,7 +72,9 @@ def test_more_steps_come_closer_to_the_truth():
     oracle = Oracle(table, GumbelSchedule(mu=0.0, beta=1.0))
     miss = []
     for steps in (1, 8, 50, 1000):
-        _, ids = run(oracle, lambda z, gamma: evidence(z, gamma.float(), table) + p.log(), 40_000, 1, steps, 0.0)
+        _, ids = run(
+            oracle, lambda z, gamma: Denoised(evidence(z, gamma.float(), table) + p.log()), 40_000, 1, steps, 0.0
+        )
         miss.append(float((torch.bincount(ids.flatten(), minlength=3) / 40_000 - p).abs().max()))
     assert miss[0] == pytest.approx(0.3)
     assert miss[0] > miss[1] > miss[2]
@@ -108,8 +110,8 @@ def test_overfitting_eight_rows_reproduces_them():
         z, carried = torch.randn(64, 12, 16, generator=torch.Generator().manual_seed(9)), None
         with torch.no_grad():
             for t in scheduler.timesteps:
-                logits = model.denoise(z, t, self_cond=carried, stagger=stagger)
-                z, carried = scheduler.step(logits, t, z)
-        written = [tuple(row) for row in model.round(logits).tolist()]
+                out = model.denoise(z, t, self_cond=carried, stagger=stagger)
+                z, carried = scheduler.step(out, t, z)
+        written = [tuple(row) for row in model.round(out).tolist()]
         assert sum(row in known for row in written) >= 0.95 * len(written)
         assert len(set(written) & known) >= 6  # and not one of them only

@@ -24,7 +24,7 @@ def predict(model):
     with torch.no_grad():
         context = model.encode_context(batch.context)
         z = torch.randn(*batch.canvas.shape, model.embedding.dim, generator=torch.Generator().manual_seed(0))
-        return model.predict(z, torch.ones(batch.canvas.shape), context, batch.start)
+        return model.predict(z, torch.ones(batch.canvas.shape), context, batch.start).logits
 
 
 def captures(folder: Path) -> None:
