@@ -20,7 +20,7 @@ class Denoised(NamedTuple):
 
     Attributes:
         logits: (*shape, V) float32, log-probabilities of the tokens up to a constant.
-        vector: (*shape, D) x0_hat of a head that predicts it directly; None where x0_hat is the mean embedding of logits.
+        vector: (*shape, D) x0_hat of a head that predicts it; None where x0_hat is the mean embedding of logits.
     """
 
     logits: Logits
@@ -29,8 +29,9 @@ class Denoised(NamedTuple):
     def x0_hat(self, table: Table, temperature: float = 1.0) -> Latent:
         """(*shape, D) float32 estimate of x0.
 
-        Temperature 1 is the model's own: its vector, or the mean embedding. Any other rounds: softmax(logits/T) @ table,
-        and 0 takes the embedding of the most probable token (the clamping trick of Diffusion-LM 2205.14217, section 4.3).
+        Temperature 1 is the model's own: its vector, or the mean embedding. Any other rounds: softmax(logits/T) @
+        table, and 0 takes the embedding of the most probable token (the clamping trick of Diffusion-LM 2205.14217,
+        section 4.3).
         """
         if temperature == 0:
             return F.embedding(pick(self.logits), table.float())
