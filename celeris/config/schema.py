@@ -24,6 +24,7 @@ class TrainConfig:
     layout: Any
     data: Any
     schedule: Any
+    levels: Any
     model: Any
     objective: Any
     optimizer: Any
