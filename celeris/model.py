@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from celeris import __version__
 from celeris.build import build
 from celeris.denoiser import Context, Transformer
-from celeris.embedding import TokenEmbedding
+from celeris.embedding import EmbeddingTable
 from celeris.errors import CelerisError
 from celeris.noise import Schedule
 from celeris.noise.path import canvas_levels
@@ -43,7 +43,7 @@ class DiffusionLM(nn.Module):
     def __init__(
         self,
         vocab_size: int,
-        embedding: TokenEmbedding,
+        embedding: EmbeddingTable,
         schedule: Schedule,
         denoiser: Transformer,
         max_length: int,
@@ -69,6 +69,7 @@ class DiffusionLM(nn.Module):
         self.embedding, self.schedule, self.denoiser = embedding, schedule, denoiser
         self.rounding = head or SoftmaxHead(denoiser.width, vocab_size)
         self.rounding.forbid([pad_id] if unk_id is None else [pad_id, unk_id])
+        embedding.check_evidence(posterior_input or getattr(self.rounding, "evidence", False))
         inputs = embedding.dim * (1 + self_conditioning)
         if denoiser.canvas_in.in_features != inputs:
             raise CelerisError(

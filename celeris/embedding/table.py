@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from celeris.embedding.base import EmbeddingTable
 from celeris.streams import generator
-from celeris.typing import Ids, Latent, Table
+from celeris.typing import Table
 
 
-class TokenEmbedding(nn.Module):
+class TokenEmbedding(EmbeddingTable):
     """Learned table whose rows are normalised to √D at every use (LangFlow 2604.11748).
 
     The norm is what fixes the signal-to-noise ratio: multiplying the raw weights by any number changes nothing, and
@@ -23,15 +24,10 @@ class TokenEmbedding(nn.Module):
     """
 
     def __init__(self, vocab_size: int, dim: int, seed: int = 0) -> None:
-        super().__init__()
-        self.dim = dim
+        super().__init__(vocab_size, dim)
         self.weight = nn.Parameter(torch.randn(vocab_size, dim, generator=generator(seed, "embedding")))
 
     @property
     def table(self) -> Table:
         """(V, D) normalised table, float32."""
         return F.normalize(self.weight.float(), dim=-1) * math.sqrt(self.dim)
-
-    def forward(self, ids: Ids) -> Latent:
-        """x0 of `ids`: (*shape) → (*shape, D)."""
-        return F.embedding(ids, self.table)
