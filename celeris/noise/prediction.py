@@ -13,7 +13,7 @@ sigma/alpha: that is the nature of the parameters and no formula avoids it.
 Shapes: z, x0, eps, v are (…, D); gamma is (…) or broadcasts to it.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from celeris.noise.process import alpha_sigma
 from celeris.typing import Gamma, Latent
 
 
+@runtime_checkable
 class Prediction(Protocol):
     """The meaning of a network's output (…, D)."""
 
