@@ -1,0 +1,23 @@
+"""Next-token prediction alone: the autoregressive twin, with the same trunk, data and step."""
+
+from torch import nn
+
+from celeris.batch import Batch
+from celeris.errors import CelerisError
+from celeris.model import DiffusionLM
+from celeris.objectives.objective import ObjectiveOutput, Term, total
+from celeris.objectives.tokens import next_token_loss
+
+
+class NextToken(nn.Module):
+    """Mean −log p(token | tokens before it) in nats; no noise is drawn and no canvas is read."""
+
+    def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
+        size, end = batch.context.shape[1], int(batch.start.max()) + batch.canvas.shape[2]
+        if size < 2 or end > size:
+            raise CelerisError(
+                f"The rows have {end} tokens and the context stream only {size} of them, so next-token prediction "
+                "would not see the rest; choose layout=all_blocks, which puts whole rows of at least 2 tokens there."
+            )
+        context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
+        return total({"loss_next_token": Term(next_token_loss(model, batch.context, context))})

@@ -1,0 +1,82 @@
+"""The variational bound itself as the training loss (VDM 2107.00630; Plaid 2305.18619)."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from celeris.batch import Batch
+from celeris.errors import CelerisError
+from celeris.model import DiffusionLM
+from celeris.noise.levels import LevelMixture, RowNoise, golden_uniform
+from celeris.objectives.objective import Objective, Reading, Term, squared_error
+from celeris.streams import stream
+from celeris.typing import Gamma, Mask
+
+
+class VariationalBound(Objective):
+    """diffusion + reconstruction + prior, each in nats per token, whose sum bounds −log p(tokens) from above.
+
+        loss_diffusion        ½·exp(−gamma)·gamma'(u)·‖x0 − x0_hat‖², u uniform     (VDM eq. 17; Plaid section 3)
+        loss_reconstruction   −log p(token | z_0)
+        loss_prior            KL(q(z_1 | x0) ‖ N(0, I))
+
+    A moving position's own u is uniform under every law of levels, so the mean of the first term over moving positions
+    is its integral over the path. Where a law is also a path of the sampler (Together, Staggered) the sum is the bound
+    of `celeris.evaluation.likelihood`; independent levels train the same denoiser on more states than a path visits.
+
+    Reconstruction costs no pass of its own: a share of the rows stands at u = 0, as an eighth of the batch does in
+    Plaid's code, and counts 1/share times, which is unbiased. A golden-ratio sequence in the sample index picks them,
+    so every run of 1/share rows has about one.
+
+    The ends of a learned path get the gradient of the whole sum: through gamma in the weight, in z_0, z_u and z_1.
+
+    Args:
+        levels, self_conditioning, next_token_weight, schedule_weight: as in `Objective`.
+        reconstruction_share: of the rows, in (0, 1).
+    """
+
+    def __init__(
+        self,
+        levels: LevelMixture,
+        self_conditioning: float = 0.25,
+        next_token_weight: float = 0.5,
+        schedule_weight: float = 1.0,
+        reconstruction_share: float = 0.125,
+    ) -> None:
+        super().__init__(levels, self_conditioning, next_token_weight, schedule_weight)
+        if not 0 < reconstruction_share < 1:
+            raise CelerisError(
+                f"reconstruction_share is {reconstruction_share:g}; it must lie between 0 and 1, both excluded: "
+                "the bound has a reconstruction and a diffusion term. 0.125 is a good start."
+            )
+        self.reconstruction_share = reconstruction_share
+
+    def gamma(self, model: DiffusionLM, u: Tensor) -> Gamma:
+        return model.schedule.gamma(u)
+
+    def draw(self, model: DiffusionLM, batch: Batch, seed: int) -> RowNoise:
+        noise = super().draw(model, batch, seed)
+        return noise._replace(u=torch.where(self._at_data(batch, seed), 0.0, noise.u))
+
+    def token_losses(self, model: DiffusionLM, reading: Reading) -> Tensor:
+        rate = 0.5 * torch.exp(-reading.gamma) * squared_error(model, reading)
+        return rate * model.schedule.slope(reading.u)
+
+    def own_terms(self, model: DiffusionLM, batch: Batch, reading: Reading, seed: int) -> dict[str, Term]:
+        at_data = reading.text & self._at_data(batch, seed)
+        tokens = reading.text.sum().clamp_min(1)
+        reconstruction = (reading.cross_entropy * at_data).sum() / (self.reconstruction_share * tokens)
+        noisiest = self.gamma(model, reading.u.new_ones(()))
+        prior = (prior_kl(reading.x0, noisiest) * reading.text).sum() / tokens
+        return {"loss_reconstruction": Term(reconstruction), "loss_prior": Term(prior)}
+
+    def _at_data(self, batch: Batch, seed: int) -> Mask:
+        """(B, 1, 1) rows that stand at u = 0."""
+        place = golden_uniform(batch.index, stream(seed, "reconstruction"))
+        return (place < self.reconstruction_share)[:, None, None].to(batch.canvas.device)
+
+
+def prior_kl(x0: Tensor, gamma: Gamma) -> Tensor:
+    """KL(N(alpha·x0, sigma²) ‖ N(0, I)) in nats: (*shape, D) → (*shape); D/2·log(1 + exp(−gamma)) where ‖x0‖² = D."""
+    alpha_squared = torch.sigmoid(-gamma)
+    return 0.5 * (alpha_squared * (x0.square() - 1).sum(-1) + x0.shape[-1] * F.softplus(-gamma))
