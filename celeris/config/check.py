@@ -67,10 +67,16 @@ def target_parameters(target: str) -> list[str] | None:
     try:
         parameters = inspect.signature(_locate(target)).parameters
     except (ImportError, AttributeError, ValueError) as error:
-        raise CelerisError(f"The target {target} does not exist; check its spelling.") from error
+        raise CelerisError(f"The target {target} does not exist; {_advice(target)}") from error
     if any(item.kind is item.VAR_KEYWORD for item in parameters.values()):
         return None
     return list(parameters)
+
+
+def _advice(target: str) -> str:
+    if target.startswith("celeris."):
+        return "check its spelling."
+    return "check its spelling, and name the folder of your own code with plugins=[…]."
 
 
 def _locate(target: str) -> Any:

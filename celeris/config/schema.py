@@ -9,6 +9,7 @@ class TrainConfig:
     """Keys of configs/train.yaml; what each means is said there."""
 
     seed: int
+    plugins: Any
     length: int
     block_length: int
     global_batch_size: int
@@ -25,7 +26,10 @@ class TrainConfig:
     data: Any
     schedule: Any
     levels: Any
+    embedding: Any
+    embedding_table: Any
     model: Any
+    head: Any
     objective: Any
     optimizer: Any
     module: Any
@@ -40,6 +44,7 @@ class SampleConfig:
     """Keys of configs/sample.yaml."""
 
     checkpoint: str | None
+    plugins: Any
     prompt: str | None
     prompt_file: str | None
     output: str | None
@@ -65,6 +70,7 @@ class EvaluateConfig:
     """Keys of configs/evaluate.yaml."""
 
     checkpoint: str | None
+    plugins: Any
     metrics: Any
     output: str | None
     seed: int

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from celeris.build import build
 from celeris.config.check import check_config, check_hydra
+from celeris.config.plugins import load_plugins
 from celeris.config.schema import EvaluateConfig
 from celeris.data.text_data import TextData
 from celeris.errors import CelerisError
@@ -22,6 +23,7 @@ from celeris.tasks.text import OwnTokenizer, make_paths_absolute, prepared
 
 def evaluate(config: DictConfig) -> None:
     """Measure the checkpoint that `config` (configs/evaluate.yaml) names, and write the report into its run."""
+    load_plugins(config)
     check_config(config, EvaluateConfig)
     check_hydra(HydraConfig.get())
     wanted = [config.metrics] if isinstance(config.metrics, str) else list(config.metrics or [])

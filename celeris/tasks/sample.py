@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from celeris import __version__
 from celeris.config.check import check_config, check_hydra
+from celeris.config.plugins import load_plugins
 from celeris.config.schema import SampleConfig
 from celeris.errors import CelerisError
 from celeris.evaluation.text_metrics import distinct, longest_run
@@ -30,6 +31,7 @@ LONG_RUN = 16  # more equal tokens in a row than this is no text
 
 def sample(config: DictConfig) -> None:
     """Continue the prompts that `config` (configs/sample.yaml) names."""
+    load_plugins(config)
     check_config(config, SampleConfig)
     check_hydra(HydraConfig.get())
     if config.batch_size < 1 or config.num_samples < 1:

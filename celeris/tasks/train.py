@@ -1,6 +1,7 @@
 """The body of train.py: puts the rooms together and lets them train."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +10,26 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
 
 from celeris.config.check import check_config, check_hydra
+from celeris.config.plugins import load_plugins
 from celeris.config.schema import TrainConfig
 from celeris.data.text_data import TextData
+from celeris.embedding import FrozenEmbedding
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.streams import stream
 from celeris.tasks.run_directory import Run, in_cluster_job, is_first_rank, open_run
 from celeris.tasks.run_files import write_run_files
 from celeris.tasks.text import build_data, make_paths_absolute, plain_spec, unigram_entropy
+from celeris.tokenizer import TextTokenizer
 
 
 def train(config: DictConfig) -> None:
     """Train what `config` (configs/train.yaml) describes, in runs/<experiment>/<run id>/."""
     hydra = HydraConfig.get()
+    load_plugins(config)
     check_config(config, TrainConfig)
     check_hydra(hydra)
     many = hydra.mode == RunMode.MULTIRUN
@@ -69,7 +75,24 @@ def build_model(config: DictConfig, data: TextData) -> DiffusionLM:
     model = DiffusionLM.from_spec({str(key): value for key, value in spec.items()})
     model.rounding.set_unigram(torch.from_numpy(counts))
     model.tokenizer = tokenizer
+    if config.embedding_table is not None:
+        fill_embedding(model, instantiate(config.embedding_table, _convert_="all"))
     return model
+
+
+def fill_embedding(model: DiffusionLM, table: Callable[[TextTokenizer, int], Tensor]) -> None:
+    """Give a frozen embedding the rows that `table` makes for the tokenizer of `model`.
+
+    Raises:
+        CelerisError: the embedding is trained, so it has no use for them.
+    """
+    if not isinstance(model.embedding, FrozenEmbedding):
+        raise CelerisError(
+            f"embedding_table fills a FrozenEmbedding, not a {type(model.embedding).__name__}; "
+            "choose embedding=frozen_pretrained, or set embedding_table=null."
+        )
+    assert model.tokenizer is not None
+    model.embedding.fill(table(model.tokenizer, model.embedding.dim))
 
 
 def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
