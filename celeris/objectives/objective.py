@@ -68,7 +68,8 @@ class Objective(nn.Module, ABC):
         levels: the law of training noise levels.
         self_conditioning: probability per row.
         next_token_weight: weight of the auxiliary loss (0: none is computed).
-        schedule_weight: weight of a schedule's regression term; reaches the schedule's parameters only.
+        schedule_weight: weight of a schedule's regression term; reaches the schedule's parameters only. 0: the schedule
+            is left alone, its buffers too.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Objective(nn.Module, ABC):
         terms |= self.own_terms(model, batch, reading, seed)
         if self.next_token_weight and model.has_next_token_head and batch.context.shape[1] > 1:
             terms["loss_next_token"] = Term(next_token_loss(model, batch.context, context), self.next_token_weight)
-        if model.training:
+        if model.training and self.schedule_weight:
             fit = model.schedule.fit(_observed(model, reading))
             if fit is not None:
                 terms["loss_schedule"] = Term(fit, self.schedule_weight)
