@@ -22,7 +22,8 @@ def find_export(checkpoint: str | None, runs: Path) -> Path:
         CelerisError: nothing there, or several matches.
     """
     if checkpoint is None:
-        found = sorted(runs.glob("*/*/export/model.safetensors"), key=lambda path: path.stat().st_mtime)
+        weights = [path for depth in ("*/*", "*/*/*") for path in runs.glob(f"{depth}/export/model.safetensors")]
+        found = sorted(weights, key=lambda path: path.stat().st_mtime)
         if not found:
             raise CelerisError(f"There is no export under {runs} yet; run `python train.py` first or give checkpoint=.")
         return found[-1].parent

@@ -13,7 +13,7 @@ from celeris.model import DiffusionLM
 
 SCHEMAS = {"train": TrainConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
 GROUPS = {  # group -> task that uses it
-    **dict.fromkeys(["solver", "decoder", "show"], "sample"),
+    **dict.fromkeys(["solver", "decoder", "show", "grid", "guidance"], "sample"),
     **dict.fromkeys(["evaluation"], "evaluate"),
 }
 PARTS = [
@@ -31,6 +31,8 @@ def composed(file: str) -> tuple[str, DictConfig]:
     group, _, option = file.rpartition("/")
     if not group:
         return option, compose_config(option)
+    if group.startswith("experiment/"):
+        group, option = "experiment", file.removeprefix("experiment/")
     task = GROUPS.get(group, "train")
     config = compose_config(task, [f"{group}={option}", *NEEDED.get(file, [])])
     return task, config
@@ -69,7 +71,7 @@ def test_the_parts_of_the_evaluation_are_all_used() -> None:
     assert {f"evaluation/{name}" for name in config.evaluation} == set(PARTS)
 
 
-@pytest.mark.parametrize("name", [file.split("/")[1] for file in FILES if file.startswith("experiment/")])
+@pytest.mark.parametrize("name", [file.removeprefix("experiment/") for file in FILES if file.startswith("experiment/")])
 def test_an_experiment_builds_its_model_objective_and_trainer(name: str) -> None:
     config = with_values(compose_config("train", [f"experiment={name}"]))
     if name == "base":
@@ -93,3 +95,21 @@ def test_the_command_of_the_readme_fits_the_window_of_tiny() -> None:
     config = compose_config("train", ["experiment=tiny"])
     assert config.model.max_length >= len("Fellow citizens") + 128
     assert not set(compose_config("train", ["experiment=tiny_long"])) - set(config)
+
+
+ABLATIONS = [file.removeprefix("experiment/") for file in FILES if file.startswith("experiment/ablation/")]
+
+
+@pytest.mark.parametrize("name", [name for name in ABLATIONS if name != "ablation/base"])
+def test_an_ablation_changes_one_thing_of_the_base(name: str) -> None:
+    """What differs lies in one group, or is one value; the run's folder and budget stay those of the base."""
+    base, other = (
+        OmegaConf.to_container(with_values(compose_config("train", [f"experiment={choice}"])), resolve=False)
+        for choice in ("ablation/base", name)
+    )
+    assert isinstance(base, dict) and isinstance(other, dict)
+    changed = {key for key in base if base[key] != other[key]}
+    assert changed and changed <= {"schedule", "levels", "embedding", "head", "model", "objective", "optimizer",
+                                   "block_length"}  # fmt: skip
+    assert len(changed) == 1 or name == "ablation/self_conditioning_0"  # of the model and of its training
+    assert other["trainer"]["max_steps"] == base["trainer"]["max_steps"]
