@@ -58,6 +58,8 @@ class Reading(NamedTuple):
 class Objective(nn.Module, ABC):
     """mean of `token_losses` over moving canvas positions + terms of its own + next-token term + the schedule's fit.
 
+    The mean is weighted by what the law of levels says a position counts, and the law sees the losses in return.
+
     Self-conditioning: rows picked with probability `self_conditioning` first get a gradient-free pass whose x0_hat is
     then fed back (Analog Bits, 2208.04202).
 
@@ -104,11 +106,14 @@ class Objective(nn.Module, ABC):
         noise = self.draw(model, batch, seed)
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
         reading = self._read(model, batch, noise, context)
-        share = reading.counted / reading.counted.sum().clamp_min(1)
-        terms = {"loss_diffusion": Term((self.token_losses(model, reading) * share).sum())}
+        counts = noise.weight * reading.counted
+        losses = self.token_losses(model, reading)
+        terms = {"loss_diffusion": Term((losses * (counts / counts.sum().clamp_min(1e-12))).sum())}
         terms |= self.own_terms(model, batch, reading, seed)
         if self.next_token_weight and model.has_next_token_head and batch.context.shape[1] > 1:
             terms["loss_next_token"] = Term(next_token_loss(model, batch.context, context), self.next_token_weight)
+        if model.training:
+            self.levels.fit(noise.u, losses, reading.counted)
         if model.training and self.schedule_weight:
             fit = model.schedule.fit(_observed(model, reading))
             if fit is not None:

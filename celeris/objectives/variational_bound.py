@@ -7,7 +7,7 @@ from torch import Tensor
 from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
-from celeris.noise.levels import LevelMixture, RowNoise, golden_uniform
+from celeris.noise.levels import LevelMixture, RowNoise
 from celeris.objectives.objective import Objective, Reading, Term, squared_error
 from celeris.streams import stream
 from celeris.typing import Gamma, Mask
@@ -24,15 +24,15 @@ class VariationalBound(Objective):
     is its integral over the path. Where a law is also a path of the sampler (Together, Staggered) the sum is the bound
     of `celeris.evaluation.likelihood`; independent levels train the same denoiser on more states than a path visits.
 
-    Reconstruction costs no pass of its own: a share of the rows stands at u = 0, as an eighth of the batch does in
-    Plaid's code, and counts 1/share times, which is unbiased. A golden-ratio sequence in the sample index picks them,
-    so every run of 1/share rows has about one.
+    Reconstruction costs no pass of its own: of every `reconstruction_every` rows one, drawn by chance, stands at u = 0,
+    as an eighth of the batch does in Plaid's code, and counts that many times, which is unbiased. The draw shares no
+    random number with the levels: rows left out by a rule that follows theirs would leave a gap in the integral.
 
     The ends of a learned path get the gradient of the whole sum: through gamma in the weight, in z_0, z_u and z_1.
 
     Args:
         levels, self_conditioning, next_token_weight, schedule_weight: as in `Objective`.
-        reconstruction_share: of the rows, in (0, 1).
+        reconstruction_every: rows (by their number in the run) of which one is reconstructed, at least 2.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class VariationalBound(Objective):
         self_conditioning: float = 0.25,
         next_token_weight: float = 0.5,
         schedule_weight: float = 1.0,
-        reconstruction_share: float = 0.125,
+        reconstruction_every: int = 8,
     ) -> None:
         super().__init__(levels, self_conditioning, next_token_weight, schedule_weight)
-        if not 0 < reconstruction_share < 1:
+        if reconstruction_every < 2:
             raise CelerisError(
-                f"reconstruction_share is {reconstruction_share:g}; it must lie between 0 and 1, both excluded: "
-                "the bound has a reconstruction and a diffusion term. 0.125 is a good start."
+                f"reconstruction_every is {reconstruction_every}; it must be at least 2: the bound has a diffusion "
+                "term besides its reconstruction. 8 is a good start."
             )
-        self.reconstruction_share = reconstruction_share
+        self.reconstruction_every = reconstruction_every
 
     def gamma(self, model: DiffusionLM, u: Tensor) -> Gamma:
         return model.schedule.gamma(u)
@@ -65,15 +65,16 @@ class VariationalBound(Objective):
     def own_terms(self, model: DiffusionLM, batch: Batch, reading: Reading, seed: int) -> dict[str, Term]:
         at_data = reading.text & self._at_data(batch, seed)
         tokens = reading.text.sum().clamp_min(1)
-        reconstruction = (reading.cross_entropy * at_data).sum() / (self.reconstruction_share * tokens)
+        reconstruction = self.reconstruction_every * (reading.cross_entropy * at_data).sum() / tokens
         noisiest = self.gamma(model, reading.u.new_ones(()))
         prior = (prior_kl(reading.x0, noisiest) * reading.text).sum() / tokens
         return {"loss_reconstruction": Term(reconstruction), "loss_prior": Term(prior)}
 
     def _at_data(self, batch: Batch, seed: int) -> Mask:
         """(B, 1, 1) rows that stand at u = 0."""
-        place = golden_uniform(batch.index, stream(seed, "reconstruction"))
-        return (place < self.reconstruction_share)[:, None, None].to(batch.canvas.device)
+        every = self.reconstruction_every
+        chosen = [k % every == stream(seed, "reconstruction", k // every) % every for k in batch.index.tolist()]
+        return torch.tensor(chosen, device=batch.canvas.device)[:, None, None]
 
 
 def prior_kl(x0: Tensor, gamma: Gamma) -> Tensor:
