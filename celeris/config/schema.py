@@ -54,6 +54,10 @@ class SampleConfig:
     block_length: int | None
     temperature: float
     eta: float
+    guidance_scale: float
+    self_cond_guidance: float
+    top_p: float
+    clamp_below: float | None
     stagger: float | None
     seed: int
     batch_size: int
@@ -61,6 +65,7 @@ class SampleConfig:
     threads: int | None
     paths: Any
     solver: Any
+    grid: Any
     decoder: Any
     show: Any
 

@@ -14,7 +14,7 @@ import torch
 from celeris.evaluation.record import AUTOREGRESSIVE, Output, Section, Subject, Table, describe_solver, synchronize
 from celeris.evaluation.text_metrics import entropy
 from celeris.noise.path import fitting_stagger
-from celeris.sampling import DDIM
+from celeris.sampling import DDIM, Solver
 
 DEFINITION = (
     "output tokens/s = tokens of all returned texts, cut at their EOS, without prompt, EOS and PAD, divided by "
@@ -103,7 +103,7 @@ class Speed:
         repeats: int = 3,
         warmup: int = 1,
         temperature: float = 0.7,
-        solver: DDIM | None = None,
+        solver: Solver | None = None,
     ):
         self.num_inference_steps = list(num_inference_steps)
         self.batch_sizes = list(batch_sizes)

@@ -20,7 +20,7 @@ class Levels(NamedTuple):
     speed: Tensor
 
 
-def fitting_stagger(stagger: float, num_inference_steps: int) -> float:
+def fitting_stagger(stagger: float, num_inference_steps: float) -> float:
     """`stagger`, or the largest that still gives every position a denoiser call inside its own transit.
 
     A transit takes 1/(1+s) of the clock and calls are 1/n apart. Where a transit fell between two calls, a position

@@ -11,7 +11,7 @@ class StepEnd:
 
     Attributes:
         block: number of the block being denoised, from 0.
-        step, steps: number of this call, from 0, and calls per block.
+        step, steps: number of this solver call, from 0, and solver calls per block.
         t: canvas time of the call.
         rows: which rows of the request are still being written.
         logits: (rows, C, V); their argmax is the text at this moment.
