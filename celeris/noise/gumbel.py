@@ -54,5 +54,6 @@ class GumbelSchedule(Schedule):
 
     def fit(self, seen: Observed) -> Tensor:
         curve = self.entropy * torch.exp(-torch.exp(-(seen.gamma.float() - self.mu) / self.beta))
-        miss = (seen.cross_entropy.float() - curve).square()
-        return (miss * seen.counted).sum() / seen.counted.sum().clamp_min(1)
+        counted = seen.counted & torch.isfinite(seen.cross_entropy)
+        miss = torch.where(counted, seen.cross_entropy.float() - curve, 0.0).square()
+        return miss.sum() / counted.sum().clamp_min(1)

@@ -15,8 +15,8 @@ from celeris.noise.schedule import Observed, Schedule
 from celeris.typing import Gamma
 
 _FLOOR = 1e-3  # share of the straight line that cannot be unlearned: the slope stays positive
-_STEEPEST = 200.0  # of a unit; its rise takes about 1 % of the path
-_KNOTS = 1025  # of the table a level is looked up in; a steepest unit is smooth between two of them
+_STEEPEST = 200.0  # a sigmoid's rise takes at least about 1 % of the path
+_KNOTS = 1025  # of the table a level is looked up in; the steepest sigmoid is smooth between two of them
 
 
 class LearnedSchedule(Schedule):
@@ -42,13 +42,13 @@ class LearnedSchedule(Schedule):
         self.ends = nn.Parameter(torch.tensor([float(gamma_min), float(gamma_max)]), requires_grad=learn_ends)
         centres = (torch.arange(features) + 0.5) / features
         self.centre = nn.Parameter(torch.logit(centres))
-        self.log_steepness = nn.Parameter(torch.full((features,), math.log(4.0 * features)).clamp_max(4.0))
+        self.steepness = nn.Parameter(torch.ones(features))  # on the scale of `centre`: from 1 to the steepest
         self.log_weight = nn.Parameter(torch.zeros(features + 1))  # the last one is the line's
 
     def _path(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """m(t) and m'(t) at t (…) in float64, differentiable."""
         centre = torch.sigmoid(self.centre.double())
-        steepness = self.log_steepness.double().clamp(0.0, math.log(_STEEPEST)).exp()
+        steepness = (math.log(_STEEPEST) * torch.sigmoid(self.steepness.double())).exp()
         weight = torch.softmax(self.log_weight.double(), 0)
         rise = torch.sigmoid(steepness * (t[..., None] - centre))
         low = torch.sigmoid(-steepness * centre)
