@@ -7,8 +7,11 @@ from numpy.polynomial.legendre import leggauss
 from celeris.errors import CelerisError
 from celeris.noise.levels import LevelMixture, Masked, PerToken, Staggered, Together
 from celeris.noise.times import LogitNormal, LossAware, Stratified, TimeLaw, Uniform, golden_uniform
+from celeris.objectives import CrossEntropy
 from celeris.streams import stream
 from celeris.training.buffers import SettledBuffers
+from celeris.training.guard import GradientGuard
+from tests.training.tiny import fit, tiny_module
 
 CPU = torch.device("cpu")
 
@@ -158,6 +161,38 @@ def test_history_lives_in_the_checkpoint_and_is_undone_with_a_refused_step():
     drawn = [law.draw(torch.arange(9), 2, 3, 1, seed=5, device=CPU) for law in (mixture, copy)]
     assert torch.equal(drawn[0].u, drawn[1].u)
     assert not list(LevelMixture([Together()], [1]).state_dict())  # checkpoints of fixed laws stay as they were
+
+
+class NotANumber(CrossEntropy):
+    """The loss of sample 19 is NaN, and so is a number of the history after it."""
+
+    def forward(self, model, batch, seed):
+        output = super().forward(model, batch, seed)
+        if model.training and bool((batch.index == 19).any()):
+            self.levels.times.mean_square[1] = torch.nan
+            output.loss = output.loss * torch.nan
+        return output
+
+
+def trained(folder, steps: int, ckpt=None):
+    """Global batch 8 in micro-batches of 2: sample 19 falls into step 3, which is refused."""
+    objective = NotANumber(LevelMixture([Together(), PerToken()], [1, 1], LossAware(bins=4, warm_up=2)))
+    module = tiny_module(objective=objective, guard=GradientGuard(skip_budget=2))
+    return fit(folder, module, max_steps=steps, ckpt=ckpt, every_n_steps=4)
+
+
+def test_a_run_with_a_refused_step_in_it_resumes_with_the_same_history(tmp_path):
+    straight = trained(tmp_path / "straight", 6)
+    trained(tmp_path / "halves", 6)
+    (middle,) = (tmp_path / "halves" / "checkpoints").glob("*4*.ckpt")
+    resumed = trained(tmp_path / "rest", 6, ckpt=middle)
+    times = straight.objective.levels.times
+    assert straight.guard.skipped == resumed.guard.skipped == 1
+    assert torch.isfinite(times.mean_square).all() and (times.seen > 2).all() and times.shares.std() > 0
+    for name, value in straight.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    saved = torch.load(middle, weights_only=True)["state_dict"]
+    assert not torch.equal(saved["objective.levels.times.seen"], times.seen)
 
 
 def test_each_position_gets_the_weight_of_the_time_it_was_drawn_by():
