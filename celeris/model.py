@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
@@ -17,9 +18,9 @@ from celeris.embedding import EmbeddingTable
 from celeris.errors import CelerisError
 from celeris.noise import Schedule
 from celeris.noise.path import canvas_levels
-from celeris.rounding import Denoised, RoundingHead, SoftmaxHead, evidence, expected_embedding, pick
+from celeris.rounding import Denoised, RoundingHead, SoftmaxHead, evidence, pick
 from celeris.tokenizer import TextTokenizer
-from celeris.typing import Gamma, Ids, Latent, Logits, Mask
+from celeris.typing import Gamma, Ids, Latent, Logits, Mask, Table
 
 
 class DiffusionLM(nn.Module):
@@ -34,7 +35,7 @@ class DiffusionLM(nn.Module):
         max_length: the window, context and canvas together, in tokens.
         block_length: C, the canvas length it was trained with (sampling's default).
         stagger: how far apart the positions of a canvas start (`celeris.noise.path`); default of sampling and bound.
-        posterior_input: the network is shown the mean embedding given each position's own evidence, beside z.
+        posterior_input: the network is shown what each position may be given its own evidence, beside z.
         self_conditioning: the network takes the x0_hat of an earlier step as an input.
         next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
@@ -112,7 +113,7 @@ class DiffusionLM(nn.Module):
             lengths = torch.full((ids.shape[0],), ids.shape[1], device=ids.device)
         if ids.shape[1] == 0:
             return past or self.denoiser.empty(ids.shape[0], ids.device)
-        return self.denoiser.context(self.embedding(ids), lengths, past)
+        return self.denoiser.context(self.denoiser.token_in.known(ids, self.embedding.table), lengths, past)
 
     def next_token_logits(self, context: Context) -> Logits:
         """(B, S, V) logits of the token after each context position."""
@@ -148,17 +149,25 @@ class DiffusionLM(nn.Module):
             Logits (B, N, C, V) float32, and x0_hat (B, N, C, D) where the head predicts it.
         """
         table = self.embedding.table
-        if self.posterior_input:
-            guess = expected_embedding(evidence(z, gamma, table) + self.rounding.prior, table).to(z.dtype)
-        else:
-            guess = torch.zeros_like(z)
         features = [z]
         if self.self_conditioning:
             features.append(torch.zeros_like(z) if self_cond is None else self_cond.to(z.dtype))
         if given is not None:
-            guess, *features = [torch.where(given[..., None], z, x) for x in (guess, *features)]
+            features = [torch.where(given[..., None], z, x) for x in features]
+        guess = self._guess(z, gamma, given, table)
         hidden = self.denoiser.canvas(guess, torch.cat(features, -1), gamma, given, valid, start, context)
         return self.rounding.denoised(hidden, z, gamma, table)
+
+    def _guess(self, z: Latent, gamma: Gamma, given: Mask | None, table: Table) -> Tensor:
+        """(B, N, C, H) what each position may be by its own evidence, as the trunk reads tokens."""
+        if not self.posterior_input and given is None:
+            return z.new_zeros(*z.shape[:-1], self.denoiser.width)
+        own = evidence(z, gamma, table)
+        may_be = torch.softmax(own + self.rounding.prior, -1)
+        if given is not None:  # z is x0 there
+            known = F.one_hot(own.argmax(-1), self.vocab_size).to(may_be.dtype)
+            may_be = torch.where(given[..., None], known, may_be if self.posterior_input else 0.0)
+        return self.denoiser.token_in.mean(may_be, table)
 
     # -- the loop in the reader's own hands -----------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ class TrainConfig:
     embedding: Any
     embedding_table: Any
     model: Any
+    token_input: Any
     head: Any
     objective: Any
     optimizer: Any

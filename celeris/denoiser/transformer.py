@@ -11,8 +11,9 @@ from celeris.denoiser.block import Block
 from celeris.denoiser.conditioning import LevelEmbedding
 from celeris.denoiser.context import Context, LayerContext, grown, write
 from celeris.denoiser.rotary import rotary
+from celeris.denoiser.token_input import TableInput, TokenInput
 from celeris.errors import CelerisError
-from celeris.typing import Gamma, Ids, Latent, Mask
+from celeris.typing import Gamma, Ids, Mask
 
 
 class Transformer(nn.Module):
@@ -29,6 +30,7 @@ class Transformer(nn.Module):
         mixing: (left, right) reach of the local convolution, or None for none.
         dropout: in every block.
         left_neighbour: a canvas position is also predicted by the state on its left (`canvas`).
+        token_in: how tokens enter; a `TableInput` when None.
         attention: auto, flash, sdpa or reference.
     """
 
@@ -45,6 +47,7 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
         attention: str = "auto",
         left_neighbour: bool = True,
+        token_in: TableInput | TokenInput | None = None,
     ) -> None:
         super().__init__()
         if width % (2 * heads):
@@ -55,7 +58,7 @@ class Transformer(nn.Module):
         reach = (int(mixing[0]), int(mixing[1])) if mixing is not None else None
         self.blocks = nn.ModuleList(Block(width, heads, hidden, cond_dim, reach, dropout) for _ in range(depth))
         self.levels = LevelEmbedding(cond_dim)
-        self.token_in = nn.Linear(dim, width, bias=False)
+        self.token_in = token_in or TableInput(dim, width)
         self.canvas_in = nn.Linear(features * dim, width, bias=False)
         self.own = nn.Linear(width, width, bias=False)
         self.given = nn.Parameter(torch.zeros(width))
@@ -63,11 +66,11 @@ class Transformer(nn.Module):
         nn.init.zeros_(self.final.weight)
         nn.init.zeros_(self.final.bias)
 
-    def context(self, x0: Latent, lengths: Ids, past: Context | None = None) -> Context:
-        """Run clean embeddings through the causal stream.
+    def context(self, x: Tensor, lengths: Ids, past: Context | None = None) -> Context:
+        """Run clean tokens through the causal stream.
 
         Args:
-            x0: (B, T, D) new positions; row b's real ones are its first `lengths[b]`.
+            x: (B, T, H) new positions, out of `token_in`; row b's real ones are its first `lengths[b]`.
             lengths: (B,) real new positions per row.
             past: what each row already holds; the new positions follow its own length.
 
@@ -76,12 +79,12 @@ class Transformer(nn.Module):
         """
         cond = F.silu(self.levels.clean)
         old = past if past is not None and past.size else None
-        positions = torch.arange(x0.shape[1], device=x0.device).expand(x0.shape[:2])
+        positions = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
         if old is not None:
             positions = positions + old.lengths[:, None]
-        visible = Causal(positions, grown(old.size, positions) if old else x0.shape[1], fresh=old is None)
+        visible = Causal(positions, grown(old.size, positions) if old else x.shape[1], fresh=old is None)
         angles = rotary(positions, self.head_dim)
-        x, layers = self.token_in(x0), []
+        layers = []
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             x, layer = block.context(x, cond, angles, visible, old.layers[number] if old else None, self.attend)
@@ -105,7 +108,7 @@ class Transformer(nn.Module):
 
     def canvas(
         self,
-        guess: Latent,
+        guess: Tensor,
         x: Tensor,
         gamma: Gamma,
         given: Mask | None,
@@ -120,8 +123,8 @@ class Transformer(nn.Module):
         knows about the next token is the canvas's to start from.
 
         Args:
-            guess: (B, N, C, D) mean embedding given what is known so far; it enters like a context token, and is one
-                when the position is decided.
+            guess: (B, N, C, H) out of `token_in`, the mean over what each position may be as far as known; it enters
+                like a context token, and is one when the position is decided.
             x: (B, N, C, features·D) everything else.
             gamma: (B, N, C), or (B, N, 1) when a block has one level.
             given: (B, N, C) noise-free positions, or None.
@@ -134,7 +137,7 @@ class Transformer(nn.Module):
         """
         rows, blocks, length = x.shape[:3]
         cond = self.levels(gamma)
-        h = self.token_in(guess) + self.canvas_in(x)
+        h = guess + self.canvas_in(x)
         if given is not None:
             cond = torch.where(given[..., None], self.levels.clean.to(cond.dtype), cond)
             h = h + given[..., None] * self.given

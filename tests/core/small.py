@@ -15,11 +15,20 @@ def small_model(
     mixing=(3, 2),
     attention: str = "auto",
     self_conditioning: bool = True,
+    token_in=None,
     **options,
 ) -> DiffusionLM:
     torch.manual_seed(0)
     denoiser = Transformer(
-        dim, 32, 2, 2, cond_dim=16, features=1 + self_conditioning, mixing=mixing, attention=attention
+        dim,
+        32,
+        2,
+        2,
+        cond_dim=16,
+        features=1 + self_conditioning,
+        mixing=mixing,
+        attention=attention,
+        token_in=token_in,
     )
     arguments = {"max_length": 64, "block_length": 8, "self_conditioning": self_conditioning} | options
     model = DiffusionLM(vocab_size, TokenEmbedding(vocab_size, dim), LossCDFSchedule(-4, 9), denoiser, **arguments)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from celeris.batch import Batch
+from celeris.denoiser import TableInput, TokenInput
 from celeris.denoiser.rotary import rotary
 from celeris.embedding import TokenEmbedding
 from celeris.errors import CelerisError
@@ -178,3 +179,25 @@ def test_export_round_trip(exported):
     z = randn(1, 8, 8)
     assert torch.equal(first.denoise(z, 0.5).logits, second.denoise(z, 0.5).logits)
     assert first.tokenizer.decode(first.tokenizer.encode("abba")) == "abba"
+
+
+@pytest.mark.parametrize("reads", [TableInput(8, 6), TokenInput(13, 6)])
+def test_a_certain_mean_is_the_known_token(reads):
+    """Also under autocast, where both streams must come out in one precision."""
+    ids, table = tokens(3, 5), randn(13, 8)
+    certain = torch.nn.functional.one_hot(ids, 13).float()
+    torch.testing.assert_close(reads.mean(certain, table), reads.known(ids, table))
+    with torch.autocast("cpu", torch.bfloat16):
+        mean, known = reads.mean(certain, table), reads.known(ids, table)
+    assert mean.dtype == known.dtype == torch.bfloat16
+    torch.testing.assert_close(mean, known, atol=0.05, rtol=0.05)
+
+
+def test_a_given_position_is_read_as_its_token():
+    """Whatever the noise level says, and whatever the input of tokens is made of."""
+    for reads in (None, TokenInput(13, 32)):
+        model = small_model(token_in=reads)
+        ids = tokens(1, 1, 8)
+        z, given = model.embedding(ids), torch.ones(1, 1, 8, dtype=torch.bool)
+        guess = model._guess(z, torch.full((1, 1, 8), 9.0), given, model.embedding.table)
+        torch.testing.assert_close(guess, model.denoiser.token_in.known(ids, model.embedding.table))
