@@ -1,6 +1,6 @@
 # make demo   train, sample and evaluate the small model (installs first)
 # make test   lint and the whole suite (installs first)
-.PHONY: install demo lint test test-fast test-slow oracles clean
+.PHONY: install demo lint test test-fast test-slow oracles mutants ablations clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -46,6 +46,17 @@ test-slow: $(VENV)/.installed-dev
 
 oracles: $(VENV)/.installed-dev
 	$(PYTEST) tests/oracles
+
+# Each deliberate fault in a copy of the code must turn the tests named with it red.
+mutants: $(VENV)/.installed-dev
+	$(PY) -m tests.mutants.run --jobs $(JOBS)
+
+# Evaluates the finished runs under runs/ablation that are not yet, and writes the table.
+# A study: python train.py -m experiment=ablation/base,ablation/schedule_cosine seed=1,2,3
+ablations: install
+	@for run in $$($(PY) -m celeris.tasks.ablations runs/ablation --missing); do \
+		$(PY) evaluate.py checkpoint=$$run metrics=[likelihood] logger=none || exit 1; done
+	$(PY) -m celeris.tasks.ablations runs/ablation docs/ablations.md
 
 clean:
 	rm -rf .cache runs outputs multirun .pytest_cache .mypy_cache .ruff_cache
