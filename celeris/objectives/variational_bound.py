@@ -24,9 +24,12 @@ class VariationalBound(Objective):
     is its integral over the path. Where a law is also a path of the sampler (Together, Staggered) the sum is the bound
     of `celeris.evaluation.likelihood`; independent levels train the same denoiser on more states than a path visits.
 
-    Reconstruction costs no pass of its own: of every `reconstruction_every` rows one, drawn by chance, stands at u = 0,
-    as an eighth of the batch does in Plaid's code, and counts that many times, which is unbiased. The draw shares no
-    random number with the levels: rows left out by a rule that follows theirs would leave a gap in the integral.
+    Reconstruction costs no pass of its own: as in Plaid's code some rows stand at u = 0. Here it is one of every
+    `reconstruction_every`, drawn by chance, which counts that many times and so is unbiased (Plaid: an eighth in
+    evaluation; in training a share that follows the spread of the two terms). The draw has no random number in common
+    with the levels: rows left out by a rule that goes with theirs would leave a gap in the integral.
+
+    The law of times must be uniform, or weighted back to it as `LossAware` is; under another the sum bounds nothing.
 
     The ends of a learned path get the gradient of the whole sum: through gamma in the weight, in z_0, z_u and z_1.
 
