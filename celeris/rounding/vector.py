@@ -15,7 +15,7 @@ class VectorHead(RoundingHead):
 
     The read-out is zero at first and is added to what the linear denoiser x0_hat = alpha·z would output in the same
     prediction: nothing for v (then x0_hat is EDM's c_skip·z + c_out·F for unit-variance data, 2206.00364 table 1), and
-    sigma·z for eps (the network of VDM, 2107.00630, adds z itself). So an untrained head is finite at every level, where
+    sigma·z for eps (the network of VDM, 2107.00630, adds z itself). So an untrained head is finite at every level;
     a plain eps of zero would say x0_hat = z/alpha, which grows without bound towards the noise.
 
     Everything past the hidden state is float32.
