@@ -3,24 +3,34 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from celeris.noise.path import canvas_levels
-from celeris.rounding import evidence
+from celeris.rounding import Denoised, evidence
 
 
 class Chain:
-    """First-order chain over V symbols with embeddings of norm √D."""
+    """Stationary first-order chain over V symbols with embeddings of norm √D."""
 
     def __init__(self, vocab_size: int = 4, dim: int = 6, seed: int = 0, sharpness: float = 1.5) -> None:
         rng = torch.Generator().manual_seed(seed)
-        self.step = torch.softmax(
-            sharpness * torch.randn(vocab_size, vocab_size, generator=rng, dtype=torch.float64), -1
-        )
-        power = torch.linalg.matrix_power(self.step, 200)
+        step = torch.softmax(sharpness * torch.randn(vocab_size, vocab_size, generator=rng, dtype=torch.float64), -1)
+        self._set(step, torch.randn(vocab_size, dim, generator=rng))
+
+    def _set(self, step: Tensor, table: Tensor) -> None:
+        self.step = step
+        power = torch.linalg.matrix_power(step, 200)
         self.first = power[0] / power[0].sum()  # stationary, so that every position has the same statistics
-        table = torch.nn.functional.normalize(torch.randn(vocab_size, dim, generator=rng), dim=-1)
-        self.table = table * math.sqrt(dim)
+        self.table = F.normalize(table, dim=-1) * math.sqrt(table.shape[1])
+
+    @classmethod
+    def memoryless(cls, probabilities: list[float], dim: int = 5, seed: int = 3) -> "Chain":
+        """Independent symbols: every row of the transition matrix is the same."""
+        chain, size = cls.__new__(cls), len(probabilities)
+        p = torch.tensor(probabilities, dtype=torch.float64)
+        chain._set(p.expand(size, -1), torch.randn(size, dim, generator=torch.Generator().manual_seed(seed)))
+        return chain
 
     def sample(self, rows: int, length: int, seed: int = 1) -> Tensor:
         rng = torch.Generator().manual_seed(seed)
@@ -34,17 +44,30 @@ class Chain:
         transition = -(self.first[:, None] * self.step * self.step.log()).sum()
         return float(-(self.first * self.first.log()).sum() + (length - 1) * transition)
 
+    def nats(self, ids: Tensor) -> Tensor:
+        """−log p of the rows ids (…, L): (…)."""
+        return -self.first[ids[..., 0]].log() - self.step[ids[..., :-1], ids[..., 1:]].log().sum(-1)
+
     def posterior(self, z: Tensor, gamma: Tensor) -> Tensor:
-        """log p(token_k | all z): (…, C, D), (…, C) → (…, C, V), float64, by forward–backward in the log domain."""
-        likelihood = evidence(z, gamma, self.table).double()
-        log_step, length = self.step.log(), z.shape[-2]
-        forward = [self.first.log() + likelihood[..., 0, :]]
+        """log p(token_k | all z): (…, C, D), (…, C) → (…, C, V), float64, by the scaled forward–backward recursions."""
+        squares = 0.5 * torch.exp(-gamma.double())[..., None] * self.table.double().square().sum(-1)
+        log_likelihood = evidence(z, gamma, self.table).double() - squares  # of any table, equal norms or not
+        likelihood = (log_likelihood - log_likelihood.amax(-1, keepdim=True)).exp()
+        length = z.shape[-2]
+        forward = [self.first * likelihood[..., 0, :]]
         for k in range(1, length):
-            forward.append(torch.logsumexp(forward[-1][..., :, None] + log_step, -2) + likelihood[..., k, :])
-        backward = [torch.zeros_like(forward[0])]
+            ahead = (forward[-1] @ self.step) * likelihood[..., k, :]
+            forward.append(ahead / ahead.sum(-1, keepdim=True))
+        backward = [torch.ones_like(forward[0])]
         for k in range(length - 1, 0, -1):
-            backward.append(torch.logsumexp(log_step + (likelihood[..., k, :] + backward[-1])[..., None, :], -1))
-        return torch.log_softmax(torch.stack(forward, -2) + torch.stack(backward[::-1], -2), -1)
+            back = (likelihood[..., k, :] * backward[-1]) @ self.step.T
+            backward.append(back / back.sum(-1, keepdim=True))
+        joint = torch.stack(forward, -2) * torch.stack(backward[::-1], -2)
+        return torch.log_softmax(joint.clamp_min(1e-300).log(), -1)
+
+    def denoise(self, z: Tensor, gamma: Tensor, ids: Tensor) -> Denoised:
+        """The exact denoiser in the shape the likelihoods ask for."""
+        return Denoised(self.posterior(z, gamma).float())
 
 
 class Oracle:
