@@ -42,5 +42,5 @@ class EmbeddingTable(nn.Module, ABC):
         if used and not self.equal_norms:
             raise CelerisError(
                 f"{type(self).__name__} has rows of unequal norms, for which the evidence of z is not exact; set "
-                "model.posterior_input=false and model.head.evidence=false, or use a table with equal norms."
+                "model.posterior_input=false and head.evidence=false, or use a table with equal norms."
             )

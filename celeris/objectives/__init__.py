@@ -7,7 +7,7 @@ from celeris.objectives.objective import Objective, ObjectiveOutput, Reading, Te
 from celeris.objectives.tokens import token_loss
 from celeris.objectives.variational_bound import VariationalBound
 from celeris.objectives.warm_up import WarmUp
-from celeris.objectives.weighting import EDM, ELBO, MinSNR, Sigmoid, Unit, Weighting
+from celeris.objectives.weighting import EDM, ELBO, MinSNR, Sigmoid, Unit, Velocity, Weighting
 
 __all__ = [
     "EDM",
@@ -23,6 +23,7 @@ __all__ = [
     "Term",
     "Unit",
     "VariationalBound",
+    "Velocity",
     "WarmUp",
     "Weighting",
     "token_loss",

@@ -20,6 +20,8 @@ class MeanSquaredError(Objective):
         loss_diffusion   weighting(gamma, slope)·‖x0 − x0_hat‖²/D
         loss_rounding    −log softmax(z·tableᵀ + log prior)[token] at z = x0 + (sigma/alpha)·eps of u = 0
         loss_prior       ‖alpha_1·x0‖²/D, which keeps z_1 near the sampler's N(0, I)
+        loss_anchor      −log p(token | x0_hat) on the denoiser's own estimate (Difformer 2212.09412, eq. 6), optional:
+                         unlike the rounding term it still holds rows apart where the noise at u = 0 is small
 
     The squared error alone is zero for a table whose rows are all equal; the rounding term is what keeps them apart.
     Like the paper's it reads the clean end of the path without the denoiser, by the table itself.
@@ -28,6 +30,7 @@ class MeanSquaredError(Objective):
         levels, self_conditioning, next_token_weight, schedule_weight: as in `Objective`.
         rounding_weight: of `loss_rounding`; 0 (the term is then not computed) only with a frozen table.
         weighting: factor by level.
+        anchor_weight: of `loss_anchor`; 0: it is not computed.
     """
 
     def __init__(
@@ -38,11 +41,14 @@ class MeanSquaredError(Objective):
         schedule_weight: float = 1.0,
         rounding_weight: float = 1.0,
         weighting: Weighting | None = None,
+        anchor_weight: float = 0.0,
     ) -> None:
         super().__init__(levels, self_conditioning, next_token_weight, schedule_weight)
-        if rounding_weight < 0:
-            raise CelerisError(f"rounding_weight is {rounding_weight:g}; it must be at least 0.")
-        self.rounding_weight, self.weighting = rounding_weight, weighting or Unit()
+        for name, value in (("rounding_weight", rounding_weight), ("anchor_weight", anchor_weight)):
+            if value < 0:
+                raise CelerisError(f"{name} is {value:g}; it must be at least 0.")
+        self.rounding_weight, self.anchor_weight = rounding_weight, anchor_weight
+        self.weighting = weighting or Unit()
 
     def token_losses(self, model: DiffusionLM, reading: Reading) -> Tensor:
         weight = self.weighting(reading.gamma, model.schedule.slope(reading.u).detach())
@@ -63,5 +69,8 @@ class MeanSquaredError(Objective):
                 "rounding_weight is 0 and the embedding table is trained: the squared error is least when all its "
                 "rows are equal. Set objective.rounding_weight to a positive number (1.0), or freeze the table."
             )
+        if self.anchor_weight:
+            anchor = (reading.cross_entropy * reading.counted).sum() / reading.counted.sum().clamp_min(1)
+            terms["loss_anchor"] = Term(anchor, self.anchor_weight)
         prior = (torch.sigmoid(-ends[1]) * reading.x0.square().mean(-1) * share).sum()
         return terms | {"loss_prior": Term(prior)}

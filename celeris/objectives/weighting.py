@@ -82,6 +82,24 @@ class Sigmoid:
         return 0.5 * slope * torch.exp(-gamma) * torch.sigmoid(gamma + self.bias)
 
 
+class Velocity:
+    """1/max(1 − τ, floor)²: the squared error of a rectified flow's velocity (ELF 2605.10938, section 3).
+
+    On z = τ·x0 + (1 − τ)·scale·eps the velocity (x0_hat − z)/(1 − τ) is off by (x0_hat − x0)/(1 − τ), and
+    1/(1 − τ) = 1 + scale·√SNR.
+
+    Args:
+        scale: of the noise, as in the schedule.
+        floor: smallest 1 − τ divided by.
+    """
+
+    def __init__(self, scale: float = 1.0, floor: float = 0.05) -> None:
+        self.scale, self.floor = _positive("scale", scale), _positive("floor", floor)
+
+    def __call__(self, gamma: Gamma, slope: Tensor) -> Tensor:
+        return (1 / (1 + self.scale * torch.exp(-gamma / 2))).clamp_min(self.floor) ** -2
+
+
 def _positive(name: str, value: float) -> float:
     if not value > 0:
         raise CelerisError(f"{name} is {value:g}; a weighting needs a positive one.")

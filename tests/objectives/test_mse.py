@@ -6,10 +6,20 @@ import pytest
 import torch
 
 from celeris.errors import CelerisError
-from celeris.noise import LossCDFSchedule, add_noise, alpha_sigma
+from celeris.noise import LossCDFSchedule, RectifiedFlowSchedule, add_noise, alpha_sigma
 from celeris.noise.levels import LevelMixture, Together
 from celeris.noise.prediction import Eps, V
-from celeris.objectives import EDM, ELBO, CrossEntropy, MeanSquaredError, MinSNR, Sigmoid, Unit, VariationalBound
+from celeris.objectives import (
+    EDM,
+    ELBO,
+    CrossEntropy,
+    MeanSquaredError,
+    MinSNR,
+    Sigmoid,
+    Unit,
+    VariationalBound,
+    Velocity,
+)
 from tests.core.small import small_model
 from tests.objectives.parts import block_batch, text
 
@@ -119,6 +129,31 @@ def test_sigmoid_is_the_papers_in_log_snr(bias):
     assert torch.allclose(Sigmoid(bias)(GAMMA, SLOPE), truth)
     middle = torch.tensor([-bias], dtype=torch.float64)
     assert torch.allclose(Sigmoid(bias)(middle, SLOPE[:1]), 0.5 * ELBO()(middle, SLOPE[:1]))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0])
+def test_velocity_weight_is_the_squared_error_of_a_rectified_flows_velocity(scale):
+    """x0, x0_hat and the velocities they imply, at the schedule's own times; ELF's floor holds it at 1/0.05²."""
+    schedule = RectifiedFlowSchedule(-4.0, 10.0, scale)
+    t = torch.linspace(0, 1, 50, dtype=torch.float64)
+    gamma, tau = schedule.gamma(t), schedule.paper_time(t)
+    x0, x0_hat, eps = torch.randn(3, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z = tau * x0 + (1 - tau) * scale * eps
+    velocity, found = (x0 - z) / (1 - tau), (x0_hat - z) / (1 - tau)
+    weight = Velocity(scale)(gamma, torch.ones_like(gamma))
+    torch.testing.assert_close(weight * (x0 - x0_hat) ** 2, (velocity - found) ** 2)
+    assert float(Velocity(scale)(torch.tensor(-30.0), torch.tensor(1.0))) == pytest.approx(400)
+
+
+def test_the_anchor_is_the_cross_entropy_of_the_estimate():
+    model = small_model()
+    batch = block_batch(text(4))
+    plain, anchored = (MeanSquaredError(LEVELS, anchor_weight=w)(model, batch, 0) for w in (0.0, 0.7))
+    reading = CrossEntropy(LEVELS, self_conditioning=0.0)(model, batch, 0).terms["loss_diffusion"]
+    torch.testing.assert_close(anchored.terms["loss_anchor"], reading)
+    torch.testing.assert_close(anchored.loss - plain.loss, 0.7 * reading)
+    with pytest.raises(CelerisError, match="anchor_weight is -1"):
+        MeanSquaredError(LEVELS, anchor_weight=-1.0)
 
 
 def test_a_weighting_of_the_cross_entropy_weights_each_level():
