@@ -111,7 +111,7 @@ FAULTS = (
         "celeris/sampling/grids/quantiles.py",
         "device=device) / steps",
         "device=device) / (steps + 1)",
-        ("tests/core/test_generate.py",),
+        ("tests/core/test_generate.py::test_row_k_of_seed_s_is_the_single_run_of_seed_s_plus_k",),
     ),
     Fault(
         "a solver that is told the level after next",
