@@ -78,6 +78,15 @@ def test_a_path_that_ends_early_costs_exactly_the_divergence_from_the_prior():
     assert abs(float(excess.mean()) - gap) < 4 * error
 
 
+def test_a_path_that_starts_late_leaves_the_rest_to_the_reconstruction():
+    """At gamma_min = 1 the tokens are not decided: half of the bound is −log p(token | z_0)."""
+    chain = Chain.memoryless(ALPHABETS["3"])
+    ids = chain.sample(3000, 1, seed=0)[:, None]
+    terms = bounds(chain, LossCDFSchedule(1, 10), ids, samples=6)
+    assert float(terms[:, 1].mean()) > 0.2
+    check_entropy(terms, ids, chain, precision=0.05)
+
+
 def gap_from_prior(chain: Chain, gamma: float, draws: int = 200_000) -> float:
     """KL(q(z) ‖ N(0, I)) of one noised symbol at `gamma`, by sampling."""
     rng = torch.Generator().manual_seed(11)
@@ -134,7 +143,7 @@ def test_a_clock_changes_the_variance_and_not_the_mean(stagger):
     t = skewed.draw(quantile).t
     assert (t.diff() >= 0).all() and t[0] >= 0 and t[-1] <= 1
     counts = torch.histc(t, 10, 0, 1) / len(t)
-    assert (counts - 0.1).abs().max() > 0.05  # it is skewed
+    assert (counts - 0.1).abs().max() > 0.04  # it is skewed
 
 
 def test_a_clock_survives_levels_that_float_cannot_tell_apart():
