@@ -119,7 +119,8 @@ def test_autoregressive_samples_follow_the_logits(model):
     logits = model.next_token_logits(model.encode_context(torch.tensor([model.tokenizer.encode("abc")])))[0, -1]
     expected = torch.softmax(logits, -1)
     seen = torch.bincount(torch.tensor(out.sequences)[:, 0], minlength=len(expected)) / 4000
-    assert ((seen - expected).abs() < 4 * (expected * (1 - expected) / 4000).sqrt() + 1e-6).all()
+    # Four standard errors, and two draws more for tokens so rare that their count is no Gaussian.
+    assert ((seen - expected).abs() < 4 * (expected * (1 - expected) / 4000).sqrt() + 2 / 4000).all()
 
 
 def test_gumbel_noise_keeps_its_tail():
