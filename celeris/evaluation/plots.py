@@ -7,44 +7,56 @@ from typing import Any
 Draw = Callable[[Any], None]
 
 
+def _lines(settings: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Settings by solver and temperature, cheapest first."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for setting in settings:
+        found.setdefault(f"{setting['solver_name']}, T {setting['temperature']:g}", []).append(setting)
+    return [(name, sorted(group, key=lambda s: s["nfe_per_block"])) for name, group in found.items()]
+
+
 def quality_by_steps(record: dict[str, Any]) -> Draw:
-    """Entropy and known words, as shares of real text's, over the number of steps; one line an eta."""
+    """Entropy (solid) and known words (dashed), as shares of real text's, over what a block cost; one colour a solver
+    and temperature."""
 
     def draw(axes: Any) -> None:
         real = record["real_text"]
-        for eta in sorted({s["eta"] for s in record["settings"]}):
-            settings = [s for s in record["settings"] if s["eta"] == eta]
-            steps = [s["num_inference_steps"] for s in settings]
-            axes.plot(steps, [s["entropy_ratio"] for s in settings], "o-", label=f"token entropy, eta {eta:g}")
+        for name, settings in _lines(record["settings"]):
+            calls = [s["nfe_per_block"] for s in settings]
+            [line] = axes.plot(calls, [s["entropy_ratio"] for s in settings], "o-", label=f"token entropy, {name}")
             if real["known_word_share"]:
                 shares = [(s["known_word_share"] or 0.0) / real["known_word_share"] for s in settings]
-                axes.plot(steps, shares, "s--", label=f"known words, eta {eta:g}")
+                axes.plot(calls, shares, "s--", color=line.get_color(), label=f"known words, {name}")
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
         ticks = sorted({s["num_inference_steps"] for s in record["settings"]})
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
-        axes.set_xlabel("denoising steps a block")
+        axes.set_xlabel("denoiser calls a block")
         axes.set_ylabel("relative to real text of the same length")
-        axes.legend()
+        axes.legend(fontsize=6)
 
     return draw
 
 
 def quality_frontier(record: dict[str, Any]) -> Draw:
-    """Generative perplexity against entropy, real text marked: only the two together mean anything."""
+    """Generative perplexity against entropy, real text marked: only the two together mean anything.
+
+    One line a solver and temperature, through its step counts, each point with its denoiser calls a block.
+    """
 
     def draw(axes: Any) -> None:
-        settings = [s for s in record["settings"] if s["gen_ppl"] is not None]
-        axes.scatter([s["entropy"] for s in settings], [s["gen_ppl"] for s in settings])
-        for s in settings:
-            label = f"{s['num_inference_steps']} steps, eta {s['eta']:g}"
-            axes.annotate(label, (s["entropy"], s["gen_ppl"]), fontsize=7, xytext=(3, 3), textcoords="offset points")
+        for name, settings in _lines([s for s in record["settings"] if s["gen_ppl"] is not None]):
+            places = [(s["entropy"], s["gen_ppl"]) for s in settings]
+            axes.plot([x for x, _ in places], [y for _, y in places], "o-", linewidth=0.7, markersize=4, label=name)
+            for s, place in zip(settings, places, strict=True):
+                offset = {"xytext": (3, 3), "textcoords": "offset points"}
+                axes.annotate(str(s["nfe_per_block"]), place, fontsize=6, **offset)
         real = record["real_text"]
         if real["gen_ppl"] is not None:
             axes.scatter([real["entropy"]], [real["gen_ppl"]], marker="*", s=120, color="black", label="real text")
-            axes.legend()
+        axes.legend(fontsize=6)
         axes.set_yscale("log")
-        axes.set_xlabel("token entropy of a row (nats)")
+        axes.set_xlabel("token entropy of a row (nats); numbers: denoiser calls a block")
         axes.set_ylabel(f"perplexity under {record['definitions']['scorer']}")
 
     return draw

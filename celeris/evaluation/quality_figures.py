@@ -1,5 +1,6 @@
 """The figures of one quality setting, what is wrong with them, and how they are laid out."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,6 +25,7 @@ QUALITY = (
     ("vs real", "entropy_ratio", ".0%"),
     ("dist-2", "distinct_2", ".2f"),
     ("known", "known_word_share", ".1%"),
+    ("c/token", "calls_per_token", ".2f"),
     ("tokens/s", "tokens_per_second", ",.0f"),
 )
 DIVERSITY = (
@@ -35,7 +37,10 @@ DIVERSITY = (
     ("empty", "empty", "d"),
     ("length", "mean_length", ".1f"),
 )
-SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "known_word_share", "tokens_per_second")
+SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "known_word_share", "calls_per_token",
+           "tokens_per_second")  # fmt: skip
+
+DEFINITION_OF_CALLS = "denoiser calls a row took / its output tokens: what solvers and block lengths cost alike"
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,17 @@ class Texts:
         sequences: token ids without EOS and PAD.
         texts: the same as text.
         seconds: what making them took; None for real text.
+        calls: denoiser calls over all rows; 0 where no denoiser made them.
     """
 
     sequences: list[list[int]]
     texts: list[str]
     seconds: float | None = None
+    calls: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.sequences))
 
 
 @dataclass(frozen=True)
@@ -81,7 +92,7 @@ class Measured:
         """Flat figures for the report file."""
         total = self.score.total if self.score else None
         read = [ids for ids in self.score.sequences if ids] if self.score else []
-        seconds = self.samples.seconds
+        seconds, calls, tokens = self.samples.seconds, self.samples.calls, self.samples.tokens
         return {
             **asdict(self.statistics),
             "real_entropy_same_length": self.real_entropy,
@@ -91,8 +102,9 @@ class Measured:
             "scorer_entropy": sum(map(entropy, read)) / len(read) if read else None,
             "scored": len(read),
             "skipped_by_scorer": self.score.skipped if self.score else None,
+            "calls_per_token": calls / tokens if calls and tokens else None,
             "seconds": seconds,
-            "tokens_per_second": sum(map(len, self.samples.sequences)) / seconds if seconds else None,
+            "tokens_per_second": tokens / seconds if seconds else None,
         }
 
     def flags(self, real: "Measured") -> list[str]:
@@ -124,8 +136,13 @@ class Measured:
     def scalars(self) -> dict[str, float]:
         """The main figures by logger name."""
         f = self.figures()
-        steps, eta = self.setting["num_inference_steps"], self.setting["eta"]
-        return {f"quality/steps_{steps}_eta_{eta:g}/{k}": f[k] for k in SCALARS if f[k] is not None}
+        steps, name, temperature = (self.setting[k] for k in ("num_inference_steps", "solver_name", "temperature"))
+        return {f"quality/steps_{steps}_{slug(name)}_t{temperature:g}/{k}": f[k] for k in SCALARS if f[k] is not None}
+
+
+def slug(name: str) -> str:
+    """`name` as a part of a logger's key: runs of anything but letters, digits and points become one "_"."""
+    return re.sub(r"[^\w.]+", "_", name)
 
 
 def quality_tables(title: str, measured: Sequence[Measured], real: Measured, scored_by: str | None) -> list[Table]:
@@ -134,6 +151,7 @@ def quality_tables(title: str, measured: Sequence[Measured], real: Measured, sco
         f"entropy: {DEFINITIONS['entropy']}; vs real: relative to real text cut to the samples' lengths.",
         f"dist-2: {DEFINITIONS['distinct_2']}.",
         f"known: {DEFINITIONS['known_word_share']}.",
+        f"c/token: {DEFINITION_OF_CALLS}.",
     ]
     if scored_by:
         scored = real.figures()["scored"]

@@ -14,10 +14,13 @@ AUTOREGRESSIVE = "autoregressive"
 
 
 class Output(Protocol):
-    """What a sampler returns: one sequence of new token ids a row, without the prompt."""
+    """What a sampler returns for each row: new token ids, without the prompt, and denoiser calls it took."""
 
     @property
     def sequences(self) -> Sequence[Sequence[int]]: ...
+
+    @property
+    def nfe(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)

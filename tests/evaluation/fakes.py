@@ -29,6 +29,7 @@ def character_tokenizer(text: str = PROSE) -> TextTokenizer:
 @dataclass
 class FakeOutput:
     sequences: Sequence[Sequence[int]]
+    nfe: Sequence[int] = ()
 
 
 class FakeModel(nn.Module):
@@ -133,7 +134,10 @@ class FakeSampler:
             text = self.write(arguments["seed"] + row, arguments.get("num_inference_steps", 0))
             ids = self.tokenizer.encode(text)[:length]
             rows.append((ids + [self.tokenizer.eos_id] + [self.tokenizer.pad_id] * length)[:length])
-        return FakeOutput(rows)
+        solver, steps = arguments.get("solver"), arguments.get("num_inference_steps", 0)
+        calls = len(solver.path([float(t) for t in range(steps, -1, -1)])) - 1 if solver else steps
+        blocks = -(-length // model.block_length)
+        return FakeOutput(rows, [calls * blocks] * len(rows))
 
 
 def subject(write: Callable[[int, int], str] = lambda row, steps: PROSE, **data: Any) -> Subject:

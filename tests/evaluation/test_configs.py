@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
 
 from celeris.evaluation.heldout import Likelihood
 from celeris.evaluation.prompted import Prompted
 from celeris.evaluation.quality import Quality
 from celeris.evaluation.run import check_names
 from celeris.evaluation.speed import Speed
+from celeris.sampling import DDIM
+from celeris.sampling.solvers import Euler, FullRenoise
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed}
@@ -21,6 +24,23 @@ CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "
 def config(tmp_path: Path):
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return compose(overrides=["+evaluation=default", f"+paths.cache_dir={tmp_path}"]).evaluation
+
+
+def test_the_solvers_compared_are_all_that_differ():
+    """Of the solvers shipped, euler and renoise are the maps of eta 0 and eta 1."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose(overrides=["+evaluation=solvers", "+paths.cache_dir=cache"]).evaluation
+    assert list(config) == list(CLASSES)
+    settings = instantiate(config.quality, _convert_="all").settings
+    assert {setting.steps for setting in settings} == {4, 8, 16, 32}
+    shipped = {instantiate(yaml, eta=0.0) if "eta" in yaml else instantiate(yaml) for yaml in solver_files()}
+    assert {type(setting.solver) for setting in settings} == {type(s) for s in shipped} - {Euler, FullRenoise}
+    assert [s.solver.eta for s in settings if s.steps == 4 and isinstance(s.solver, DDIM)] == [0, 0.5, 1]
+
+
+def solver_files() -> list[DictConfig]:
+    loaded = [OmegaConf.load(path) for path in sorted((CONFIGS / "solver").glob("*.yaml"))]
+    return [file for file in loaded if isinstance(file, DictConfig)]
 
 
 def test_metrics_instantiate_and_nothing_is_loaded(config, tmp_path: Path):

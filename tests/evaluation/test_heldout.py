@@ -18,6 +18,7 @@ from celeris.evaluation.prompted import DenoisingLoss, Prompted
 from celeris.evaluation.quality import Quality
 from celeris.evaluation.run import evaluate
 from celeris.evaluation.speed import Speed
+from celeris.sampling.solvers import DDIM, Heun
 from tests.core.small import small_model
 
 from .fakes import PROSE, FakeData, FakeScorer, character_tokenizer, subject
@@ -77,7 +78,7 @@ def test_all_metrics_on_a_real_model(model, tmp_path: Path):
     """Same seed, same report; every section has figures; the files are written."""
     metrics = {
         "likelihood": Likelihood(rows=4, samples=1, order=3),
-        "quality": Quality(FakeScorer(), [1, 2], etas=[0.0, 1.0], num_samples=2, length=12),
+        "quality": Quality(FakeScorer(), [1, 2], solvers={"a": DDIM(), "b": Heun()}, num_samples=2, length=12),
         "prompted": Prompted(pairs=3, levels=2),
         "speed": Speed([1], [2], length=8, repeats=1),
     }
@@ -87,7 +88,9 @@ def test_all_metrics_on_a_real_model(model, tmp_path: Path):
     results = record["likelihood"]["results"]
     assert list(results) == ["bound", "next token", "3-gram", "unigram"]
     assert all(result["bits_per_character"] > 0 for result in results.values())
-    assert [s["solver"] for s in record["quality"]["settings"]] == ["DDIM(eta=0)", "DDIM(eta=1)"] * 2
+    assert [s["solver"] for s in record["quality"]["settings"]] == ["DDIM(eta=0)", "Heun()"] * 2
+    assert [s["nfe_per_block"] for s in record["quality"]["settings"]] == [1, 1, 2, 3]
+    assert record["quality"]["autoregressive"]["calls_per_token"] is None
     assert record["quality"]["autoregressive"]["temperature"] == 1.0
     assert record["prompted"]["pairs"] == 3
     assert [s["num_inference_steps"] for s in record["speed"]["settings"]] == [1, None]
