@@ -51,7 +51,7 @@ class SampleConfig:
     output: str | None
     num_samples: int
     max_new_tokens: int
-    num_inference_steps: int
+    num_inference_steps: int | None
     block_length: int | None
     temperature: float
     eta: float

@@ -22,7 +22,7 @@ def generate(
     *,
     num_samples: int = 1,
     max_new_tokens: int = 128,
-    num_inference_steps: int = 16,
+    num_inference_steps: int | None = None,
     block_length: int | None = None,
     temperature: float = 1.0,
     stagger: float | None = None,
@@ -43,8 +43,8 @@ def generate(
         prompts: texts; "" writes from nothing.
         num_samples: continuations per prompt.
         max_new_tokens: any number ≥ 1; the last block is trimmed to it.
-        num_inference_steps: solver steps per block. A step is one denoiser call; `Heun` makes 2n − 1 of n steps, and
-            guidance asks again. `out.nfe` counts what was called.
+        num_inference_steps: solver steps per block; as many as it has tokens when None. A step is one denoiser call;
+            `Heun` makes 2n − 1 of n steps, and guidance asks again. `out.nfe` counts what was called.
         block_length: C; the model's own when None.
         temperature: of the rounding distribution.
         stagger: how far apart positions start; when None the model's own, or less where steps are too few for it.
@@ -66,7 +66,7 @@ def generate(
     if not 1 <= length <= model.max_length:
         raise CelerisError(f"block_length is {length}; it must lie in 1 … {model.max_length}, the model's window.")
     scheduler = Scheduler(model, solver, temperature, stagger, grid)
-    scheduler.set_timesteps(num_inference_steps)
+    scheduler.set_timesteps(length if num_inference_steps is None else num_inference_steps)
     if stagger is None:
         scheduler.fit_stagger()
     calls = len(scheduler.timesteps)

@@ -56,6 +56,12 @@ def test_every_number_of_steps_and_block_length_fills_every_position(model, step
     assert out.nfe == [steps * math.ceil(10 / block)] * 2 and out.finish_reasons == ["length"] * 2
 
 
+def test_without_a_number_a_block_takes_a_step_a_token(model):
+    out = generate(model, [""], max_new_tokens=15, block_length=5)
+    assert out.nfe == [15]
+    assert out.sequences == generate(model, [""], max_new_tokens=15, block_length=5, num_inference_steps=5).sequences
+
+
 @pytest.mark.parametrize("decoder", [generate, generate_autoregressive])
 def test_all_eos_is_an_empty_text_and_not_an_error(model, decoder):
     out = decoder(always_eos(model), ["", "ab"], max_new_tokens=9)
