@@ -55,7 +55,8 @@ mutants: $(VENV)/.installed-dev
 # A study: python train.py -m experiment=ablation/base,ablation/schedule_cosine seed=1,2,3
 ablations: install
 	@for run in $$($(PY) -m celeris.tasks.ablations runs/ablation --missing); do \
-		$(PY) evaluate.py checkpoint=$$run metrics=[likelihood] logger=none || exit 1; done
+		$(PY) evaluate.py checkpoint=$$run metrics=[likelihood] evaluation.likelihood.rows=96 \
+			evaluation.likelihood.order=1 logger=none || exit 1; done
 	$(PY) -m celeris.tasks.ablations runs/ablation docs/ablations.md
 
 clean:

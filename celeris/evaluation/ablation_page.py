@@ -10,20 +10,30 @@ from celeris.evaluation.report import markdown_table
 
 BASE = "base"
 TWIN = "objective_autoregressive"
+TWINS = {  # of what changes the trunk or the number of steps
+    "token_input": "token_input_autoregressive",
+    "recipe_token_input": "token_input_autoregressive",
+    "recipe_weight": "token_input_autoregressive",
+    "recipe_warm_up": "token_input_autoregressive",
+    "recipe_warm_up_time": "recipe_autoregressive",
+    "recipe_all": "recipe_autoregressive",
+}
+ROWS = 96
 COLUMNS = ["variant", "seeds", "steps", "seconds", "M characters", "bound", "− base", "together", "next token",
-           "bound − twin"]  # fmt: skip
+           "bound − twin", "together − twin"]  # fmt: skip
 MARK = "<!-- make ablations writes all that follows -->"
 """What stands above this line of the page is somebody's text, and kept."""
 TITLE = "# Ablations\n"
 HEAD = """
-Every variant is `experiment=ablation/base` (`configs/experiment/ablation/base.yaml`: `experiment=tiny`, fewer steps)
-with one thing changed. Figures are mean ± standard deviation over seeds, in bits per character of held-out text.
+Every variant is `experiment=ablation/base` (`configs/experiment/ablation/base.yaml`: `experiment=tiny` as it was before
+this table, with fewer steps) with one thing changed. Figures are mean ± standard deviation over seeds, in bits per character of held-out text.
 
 * seconds: of training; to be compared only within one machine
 * bound: the variational bound at the model's own stagger; together: all positions of a block at once
 * − base: the bound minus the base's, ± the pooled standard deviation of the two
 * next token: exact, of the next-token head of the same weights
-* bound − twin: distance to the autoregressive twin, the same trunk, data and steps on next-token prediction alone
+* bound − twin: distance to the autoregressive twin, the same trunk, data and steps on next-token prediction alone;
+  together − twin: the same for all positions at once
 """
 
 
@@ -47,7 +57,7 @@ def ablation_page(runs: Sequence[AblationRun], variants: Mapping[str, tuple[str,
     done = [run for run in runs if run.planned is None or run.steps >= run.planned]
     rows = group_rows(done)
     base = next((row for row in rows if row.variant == BASE), None)
-    twin = next((row for row in rows if row.variant == TWIN), None)
+    twins = {row.variant: row for row in rows if row.variant == TWIN or row.variant in TWINS.values()}
     lines = [MARK, HEAD]
     if len(counts := {run.rows for run in done if run.rows}) > 1:
         lines += [f"**Not comparable:** some runs were measured on other rows than others ({sorted(counts)}).", ""]
@@ -61,7 +71,7 @@ def ablation_page(runs: Sequence[AblationRun], variants: Mapping[str, tuple[str,
         chosen = [row for row in rows if row.variant in names]
         if chosen:
             shown = [row for row in rows if row.variant == BASE and row not in chosen] + chosen
-            table = [_cells(row, base, twin, variants) for row in shown]
+            table = [_cells(row, base, twins.get(TWINS.get(row.variant, TWIN))) for row in shown]
             lines += [f"## {study}", "", *markdown_table(Table(study, COLUMNS, table))[2:], ""]
             lines += [f"* `{name}`: {variants[name][1]}" for name in names if name in variants] + [""]
     lines += _sampling(rows)
@@ -72,7 +82,7 @@ def ablation_page(runs: Sequence[AblationRun], variants: Mapping[str, tuple[str,
     return "\n".join(lines)
 
 
-def _cells(row: Row, base: Row | None, twin: Row | None, variants: Mapping[str, tuple[str, str]]) -> list[str]:
+def _cells(row: Row, base: Row | None, twin: Row | None) -> list[str]:
     sizes = [run.tokens * run.characters_per_token / 1e6 for run in row.evaluated if run.characters_per_token]
     bound = row.bits(BOUND)
     reached = twin.bits(NEXT_TOKEN) if twin is not None else None
@@ -89,6 +99,7 @@ def _cells(row: Row, base: Row | None, twin: Row | None, variants: Mapping[str, 
         _text(row.bits(TOGETHER)),
         _text(row.bits(NEXT_TOKEN)),
         _signed(difference(bound, reached)),
+        _signed(difference(row.bits(TOGETHER), reached)),
     ]
 
 
@@ -127,7 +138,10 @@ def join_text(old: str, page: str) -> str:
 
 def evaluation(folder: Path) -> str:
     """Words of evaluate.py for the run in `folder`."""
-    return f"checkpoint={_short(folder)} metrics=[likelihood] logger=none"
+    return (
+        f"checkpoint={_short(folder)} metrics=[likelihood] evaluation.likelihood.rows={ROWS} "
+        "evaluation.likelihood.order=1 logger=none"
+    )
 
 
 def _short(folder: Path) -> str:

@@ -79,7 +79,7 @@ def test_a_row_has_its_seeds_time_size_and_difference(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     # 10 steps of 2 s; 10 · 4 · 100 tokens of two characters each
     size = ["3", "10", "20", "0.01"]
-    assert cells(page, "`base`")[1:] == [*size, "2.200 ± 0.200", "–", "3.200 ± 0.200", "2.000 ± 0.000", "–"]
+    assert cells(page, "`base`")[1:] == [*size, "2.200 ± 0.200", "–", "3.200 ± 0.200", "2.000 ± 0.000", "–", "–"]
     assert cells(page, "`schedule_cosine`")[5:7] == ["2.700 ± 0.200", "+0.500 ± 0.200"]
     assert "* `schedule_cosine`: cosine" in page and "## Schedule" in page
     assert "experiment=ablation/schedule_cosine seed=1,2,3" in page
@@ -89,8 +89,15 @@ def test_the_twin_has_no_bound_and_is_what_the_others_are_held_against(tmp_path:
     make_run(tmp_path / "runs", "base", 1, 2.0)
     make_run(tmp_path / "runs", "objective_autoregressive", 1, 9.0, next_token=1.6, term="loss_next_token")
     page = page_of(tmp_path)
-    assert cells(page, "`objective_autoregressive`")[5:] == ["–", "–", "–", "1.600", "–"]
-    assert cells(page, "`base`")[-1] == "+0.400"
+    assert cells(page, "`objective_autoregressive`")[5:] == ["–", "–", "–", "1.600", "–", "–"]
+    assert cells(page, "`base`")[-2:] == ["+0.400", "+1.400"]
+
+
+def test_another_trunk_is_held_against_its_own_twin(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "objective_autoregressive", 1, 9.0, next_token=1.6, term="loss_next_token")
+    make_run(tmp_path / "runs", "recipe_autoregressive", 1, 9.0, next_token=1.1, term="loss_next_token")
+    make_run(tmp_path / "runs", "recipe_all", 1, 2.0)
+    assert cells(page_of(tmp_path), "`recipe_all`")[-2] == "+0.900"
 
 
 def test_runs_of_one_folder_with_other_settings_are_another_row(tmp_path: Path) -> None:
