@@ -1,38 +1,53 @@
 """Functions that draw report figures on a matplotlib Axes they are given."""
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Draw = Callable[[Any], None]
 
+MARKERS = "osD^vPX"
 
-def _lines(settings: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Settings by solver and temperature, cheapest first."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for setting in settings:
-        found.setdefault(f"{setting['solver_name']}, T {setting['temperature']:g}", []).append(setting)
-    return [(name, sorted(group, key=lambda s: s["nfe_per_block"])) for name, group in found.items()]
+
+class _Line(NamedTuple):
+    """Settings of one solver and temperature, cheapest first; a solver has a colour and a temperature a marker."""
+
+    style: dict[str, Any]
+    settings: list[dict[str, Any]]
+
+    def figures(self, key: str) -> list[float]:
+        return [setting[key] or 0.0 for setting in self.settings]
+
+
+def _lines(settings: Sequence[dict[str, Any]]) -> list[_Line]:
+    solvers, temperatures = (list(dict.fromkeys(s[key] for s in settings)) for key in ("solver_name", "temperature"))
+    lines = []
+    for (i, solver), (k, temperature) in product(enumerate(solvers), enumerate(temperatures)):
+        group = [s for s in settings if (s["solver_name"], s["temperature"]) == (solver, temperature)]
+        style = {"color": f"C{i % 10}", "marker": MARKERS[k % len(MARKERS)], "markersize": 4}
+        style["label"] = f"{solver}, T {temperature:g}"
+        lines.append(_Line(style, sorted(group, key=lambda s: s["nfe_per_block"])))
+    return lines
 
 
 def quality_by_steps(record: dict[str, Any]) -> Draw:
-    """Entropy (solid) and known words (dashed), as shares of real text's, over what a block cost; one colour a solver
-    and temperature."""
+    """Entropy and known words, as shares of real text's, over denoiser calls; lines of each solver and temperature."""
 
     def draw(axes: Any) -> None:
         real = record["real_text"]
-        for name, settings in _lines(record["settings"]):
-            calls = [s["nfe_per_block"] for s in settings]
-            [line] = axes.plot(calls, [s["entropy_ratio"] for s in settings], "o-", label=f"token entropy, {name}")
+        for line in _lines(record["settings"]):
+            calls = line.figures("nfe_per_block")
+            axes.plot(calls, line.figures("entropy_ratio"), **line.style)
             if real["known_word_share"]:
-                shares = [(s["known_word_share"] or 0.0) / real["known_word_share"] for s in settings]
-                axes.plot(calls, shares, "s--", color=line.get_color(), label=f"known words, {name}")
+                shares = [share / real["known_word_share"] for share in line.figures("known_word_share")]
+                axes.plot(calls, shares, "--", **{**line.style, "label": None})
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
         ticks = sorted({s["num_inference_steps"] for s in record["settings"]})
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set_xlabel("denoiser calls a block")
-        axes.set_ylabel("relative to real text of the same length")
+        axes.set_ylabel("relative to real text: entropy (solid), known words (dashed)", fontsize=8)
         axes.legend(fontsize=6)
 
     return draw
@@ -45,16 +60,16 @@ def quality_frontier(record: dict[str, Any]) -> Draw:
     """
 
     def draw(axes: Any) -> None:
-        for name, settings in _lines([s for s in record["settings"] if s["gen_ppl"] is not None]):
-            places = [(s["entropy"], s["gen_ppl"]) for s in settings]
-            axes.plot([x for x, _ in places], [y for _, y in places], "o-", linewidth=0.7, markersize=4, label=name)
-            for s, place in zip(settings, places, strict=True):
-                offset = {"xytext": (3, 3), "textcoords": "offset points"}
-                axes.annotate(str(s["nfe_per_block"]), place, fontsize=6, **offset)
+        for line in _lines([s for s in record["settings"] if s["gen_ppl"] is not None]):
+            x, y = line.figures("entropy"), line.figures("gen_ppl")
+            axes.plot(x, y, linewidth=0.7, **line.style)
+            for calls, *place in zip(line.figures("nfe_per_block"), x, y, strict=True):
+                axes.annotate(str(calls), place, fontsize=6, xytext=(3, 3), textcoords="offset points")
         real = record["real_text"]
         if real["gen_ppl"] is not None:
             axes.scatter([real["entropy"]], [real["gen_ppl"]], marker="*", s=120, color="black", label="real text")
-        axes.legend(fontsize=6)
+        if axes.has_data():
+            axes.legend(fontsize=6)
         axes.set_yscale("log")
         axes.set_xlabel("token entropy of a row (nats); numbers: denoiser calls a block")
         axes.set_ylabel(f"perplexity under {record['definitions']['scorer']}")

@@ -25,7 +25,7 @@ QUALITY = (
     ("vs real", "entropy_ratio", ".0%"),
     ("dist-2", "distinct_2", ".2f"),
     ("known", "known_word_share", ".1%"),
-    ("c/token", "calls_per_token", ".2f"),
+    ("c/tok", "calls_per_token", ".2f"),
     ("tokens/s", "tokens_per_second", ",.0f"),
 )
 DIVERSITY = (
@@ -151,7 +151,7 @@ def quality_tables(title: str, measured: Sequence[Measured], real: Measured, sco
         f"entropy: {DEFINITIONS['entropy']}; vs real: relative to real text cut to the samples' lengths.",
         f"dist-2: {DEFINITIONS['distinct_2']}.",
         f"known: {DEFINITIONS['known_word_share']}.",
-        f"c/token: {DEFINITION_OF_CALLS}.",
+        f"c/tok: {DEFINITION_OF_CALLS}.",
     ]
     if scored_by:
         scored = real.figures()["scored"]

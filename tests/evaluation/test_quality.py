@@ -147,10 +147,10 @@ def test_plots_have_a_line_a_solver_and_temperature():
     section.plots["quality_frontier"](axes)
     lines = {line.get_label(): line for line in axes.get_lines()}
     assert set(lines) == {f"{name}, T {t}" for name, t in product("ab", ("0.5", "1"))}
-    assert [text.get_text() for text in axes.texts] == ["4", "8", "7", "15"] * 2
+    assert [text.get_text() for text in axes.texts] == ["4", "8"] * 2 + ["7", "15"] * 2
     axes = Figure().add_subplot()
     section.plots["quality_by_steps"](axes)
-    [line] = [line for line in axes.get_lines() if line.get_label() == "known words, b, T 0.5"]
+    [line] = [line for line in axes.get_lines() if line.get_label() == "b, T 0.5"]
     assert line.get_xdata().tolist() == [7, 15]
 
 
