@@ -10,11 +10,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def register_resolvers() -> None:
-    """Make `${root_dir:}` and `${gumbel_mu:D,h}` known to OmegaConf. Calling it again changes nothing."""
+    """Make `${root_dir:}`, `${gumbel_mu:D,h}` and `${rows_of_run:share,steps,batch}` known to OmegaConf. Calling it again changes nothing."""
     OmegaConf.register_new_resolver("root_dir", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("gumbel_mu", gumbel_mu, replace=True)
+    OmegaConf.register_new_resolver("rows_of_run", rows_of_run, replace=True)
 
 
 def gumbel_mu(dim: int, nats: float) -> float:
     """Where a token of `nats` conditional entropy is decided: ln D − ln 2h, from the capacity (D/2)·SNR of the code."""
     return math.log(dim) - math.log(2 * nats)
+
+
+def rows_of_run(share: float, steps: int, batch: int) -> int:
+    """Samples in the first `share` of a run's optimizer steps."""
+    return round(share * steps) * batch
