@@ -26,7 +26,8 @@ MARK = "<!-- make ablations writes all that follows -->"
 TITLE = "# Ablations\n"
 HEAD = """
 Every variant is `experiment=ablation/base` (`configs/experiment/ablation/base.yaml`: `experiment=tiny` as it was before
-this table, with fewer steps) with one thing changed. Figures are mean ± standard deviation over seeds, in bits per character of held-out text.
+this table, with fewer steps) with one thing changed. Figures are mean ± standard deviation over seeds, in bits per
+character of held-out text.
 
 * seconds: of training; to be compared only within one machine
 * bound: the variational bound at the model's own stagger; together: all positions of a block at once
