@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def register_resolvers() -> None:
-    """Make `${root_dir:}`, `${gumbel_mu:D,h}` and `${rows_of_run:share,steps,batch}` known to OmegaConf. Calling it again changes nothing."""
+    """Make the names below known to OmegaConf. Calling it again changes nothing."""
     OmegaConf.register_new_resolver("root_dir", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("gumbel_mu", gumbel_mu, replace=True)
     OmegaConf.register_new_resolver("rows_of_run", rows_of_run, replace=True)

@@ -58,7 +58,7 @@ class Quality:
     def __init__(
         self,
         scorer: Scorer,
-        num_inference_steps: Sequence[int] = (4, 8, 16, 32),
+        num_inference_steps: Sequence[int] = (2, 4, 8, 16),
         temperatures: Sequence[float] = (0.7,),
         solvers: Mapping[str, Solver] | None = None,
         num_samples: int = 64,

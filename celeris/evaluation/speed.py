@@ -97,7 +97,7 @@ class Speed:
 
     def __init__(
         self,
-        num_inference_steps: Sequence[int] = (4, 8, 16, 32),
+        num_inference_steps: Sequence[int] = (2, 4, 8, 16),
         batch_sizes: Sequence[int] = (1, 16),
         length: int | None = None,
         repeats: int = 3,
