@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 Draw = Callable[[Any], None]
 
 MARKERS = "osD^vPX"
+BESIDE = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}  # of the axes, where no point lies
 
 
 class _Line(NamedTuple):
@@ -48,7 +49,7 @@ def quality_by_steps(record: dict[str, Any]) -> Draw:
         axes.set_xticks(ticks, [str(tick) for tick in ticks])
         axes.set_xlabel("denoiser calls a block")
         axes.set_ylabel("relative to real text: entropy (solid), known words (dashed)", fontsize=8)
-        axes.legend(fontsize=6)
+        axes.legend(fontsize=6, **BESIDE)
 
     return draw
 
@@ -69,7 +70,7 @@ def quality_frontier(record: dict[str, Any]) -> Draw:
         if real["gen_ppl"] is not None:
             axes.scatter([real["entropy"]], [real["gen_ppl"]], marker="*", s=120, color="black", label="real text")
         if axes.has_data():
-            axes.legend(fontsize=6)
+            axes.legend(fontsize=6, **BESIDE)
         axes.set_yscale("log")
         axes.set_xlabel("token entropy of a row (nats); numbers: denoiser calls a block")
         axes.set_ylabel(f"perplexity under {record['definitions']['scorer']}")
