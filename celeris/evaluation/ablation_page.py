@@ -17,6 +17,7 @@ TWINS = {  # of what changes the trunk or the number of steps
     "recipe_warm_up": "token_input_autoregressive",
     "recipe_warm_up_time": "recipe_autoregressive",
     "recipe_all": "recipe_autoregressive",
+    "recipe_no_self_conditioning": "recipe_autoregressive",
 }
 ROWS = 96
 COLUMNS = ["variant", "seeds", "steps", "seconds", "M characters", "bound", "− base", "together", "next token",
