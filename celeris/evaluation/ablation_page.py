@@ -106,17 +106,20 @@ def _cells(row: Row, base: Row | None, twin: Row | None) -> list[str]:
 
 
 def _sampling(rows: Sequence[Row]) -> list[str]:
-    columns = ["variant", "sampled with", "generative perplexity", "entropy, nats", "share of real text's"]
+    columns = ["variant", "sampled with", "generative perplexity", "scorer bits/char", "known words", "entropy, nats",
+               "share of real text's"]  # fmt: skip
     cells = [
         [
             f"`{row.variant}`" + (f", {row.changed}" if row.changed else ""),
             label,
-            _text(ppl, 0),
-            _text(nats),
-            _text(part),
+            _text(figures["gen_ppl"], 0),
+            _text(figures["scorer_bits_per_character"], 2),
+            _text(figures["known_word_share"]),
+            _text(figures["entropy"], 2),
+            _text(figures["entropy_ratio"], 2),
         ]
         for row in rows
-        for label, ppl, nats, part in row.quality()
+        for label, figures in row.quality()
     ]
     return ["## Sampling", "", *markdown_table(Table("", columns, cells))[2:], ""] if cells else []
 

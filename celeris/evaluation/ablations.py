@@ -17,6 +17,8 @@ from celeris.evaluation.heldout import BOUND, NEXT_TOKEN
 SETTING_ASIDE = {"seed", "run_id", "ckpt", "threads", "paths", "plugins", "logger", "callbacks", "root_dir", "run_dir",
                  "cache_dir", "folder", "num_workers"}  # fmt: skip
 """Keys, at any depth, that do not make another configuration."""
+QUALITY = ("gen_ppl", "scorer_bits_per_character", "known_word_share", "entropy", "entropy_ratio")
+"""Figures of a quality report."""
 NO_DIFFUSION = {"loss", "loss_next_token", "loss_schedule"}
 """Terms of an objective that leave the canvas untrained, when there are no others."""
 
@@ -135,19 +137,16 @@ class Row:
     def bits(self, name: str) -> Spread | None:
         return spread([run.bits[name] for run in self.evaluated if name in run.bits])
 
-    def quality(self) -> Iterator[tuple[str, Spread | None, Spread | None, Spread | None]]:
-        """Setting, generative perplexity, entropy (nats) and its share of the real text's, over the seeds."""
+    def quality(self) -> Iterator[tuple[str, dict[str, Spread | None]]]:
+        """Setting, and its `QUALITY` figures over the seeds."""
         found: dict[str, list[dict[str, Any]]] = {}
         for run in self.runs:
             for entry in run.quality:
                 label = f"{entry['solver']}, {entry['num_inference_steps']} steps, T {entry['temperature']:g}"
                 found.setdefault(label, []).append(entry)
         for label, entries in found.items():
-            figures = [
-                spread([entry[key] for entry in entries if entry.get(key) is not None])
-                for key in ("gen_ppl", "entropy", "entropy_ratio")
-            ]
-            yield label, figures[0], figures[1], figures[2]
+            figures = {key: spread([entry[key] for entry in entries if entry.get(key) is not None]) for key in QUALITY}
+            yield label, figures
 
 
 def group_rows(runs: Sequence[AblationRun]) -> list[Row]:

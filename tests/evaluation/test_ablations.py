@@ -160,8 +160,8 @@ def test_quality_is_a_row_a_setting(tmp_path: Path) -> None:
         )
     page = page_of(tmp_path)
     lines = [" ".join(line.split()) for line in page.splitlines()]
-    assert "| `base` | DDIM(eta=1), 8 steps, T 0.7 | 200 ± 141 | 2.500 ± 0.000 | 0.900 ± 0.000 |" in lines
-    assert "| `base` | Heun(), 8 steps, T 0.7 | – | 2.500 ± 0.000 | 0.900 ± 0.000 |" in lines
+    assert "| `base` | DDIM(eta=1), 8 steps, T 0.7 | 200 ± 141 | – | – | 2.50 ± 0.00 | 0.90 ± 0.00 |" in lines
+    assert "| `base` | Heun(), 8 steps, T 0.7 | – | – | – | 2.50 ± 0.00 | 0.90 ± 0.00 |" in lines
     assert cells(page, "`base`")[5] == "2.000 ± 0.000"  # a table without any variant yet
 
 
