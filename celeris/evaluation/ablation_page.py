@@ -137,8 +137,9 @@ def _missing(done: Sequence[AblationRun], runs: Sequence[AblationRun]) -> list[s
 
 
 def join_text(old: str, page: str) -> str:
-    """`page` below the text that `old`, the file as it is, has above `MARK`."""
-    return (old.partition(MARK)[0] if MARK in old else TITLE + "\n") + page
+    """`page` below the text of the file `old`: what stands above `MARK`, or all of it where there is no mark."""
+    text = old.partition(MARK)[0] if old else TITLE + "\n"
+    return text.rstrip("\n") + "\n\n" + page
 
 
 def evaluation(folder: Path) -> str:

@@ -172,6 +172,12 @@ def test_text_above_the_mark_is_kept(tmp_path: Path) -> None:
     assert page.startswith(f"# Mine\n\nWhat it means.\n\n{MARK}\n") and "\nold\n" not in page
 
 
+def test_a_page_without_the_mark_is_somebodys_text(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "base", 1, 2.0)
+    (tmp_path / "page.md").write_text("# Mine\n\nWhat it means.\n")
+    assert page_of(tmp_path).startswith(f"# Mine\n\nWhat it means.\n\n{MARK}\n")
+
+
 def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: There are no runs in")
