@@ -154,15 +154,15 @@ class DiffusionLM(nn.Module):
             features.append(torch.zeros_like(z) if self_cond is None else self_cond.to(z.dtype))
         if given is not None:
             features = [torch.where(given[..., None], z, x) for x in features]
-        guess = self._guess(z, gamma, given, table)
+        own = evidence(z, gamma, table) if self.posterior_input or given is not None else None
+        guess = self._guess(z, own, given, table)
         hidden = self.denoiser.canvas(guess, torch.cat(features, -1), gamma, given, valid, start, context)
-        return self.rounding.denoised(hidden, z, gamma, table)
+        return self.rounding.denoised(hidden, z, gamma, table, own)
 
-    def _guess(self, z: Latent, gamma: Gamma, given: Mask | None, table: Table) -> Tensor:
+    def _guess(self, z: Latent, own: Logits | None, given: Mask | None, table: Table) -> Tensor:
         """(B, N, C, H) what each position may be by its own evidence, as the trunk reads tokens."""
-        if not self.posterior_input and given is None:
+        if own is None:
             return z.new_zeros(*z.shape[:-1], self.denoiser.width)
-        own = evidence(z, gamma, table)
         may_be = torch.softmax(own + self.rounding.prior, -1)
         if given is not None:  # z is x0 there
             known = F.one_hot(own.argmax(-1), self.vocab_size).to(may_be.dtype)

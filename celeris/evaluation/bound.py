@@ -23,9 +23,10 @@ from torch import Tensor
 
 from celeris.evaluation.clock import Clock, Path, uniform_clock
 from celeris.noise import add_noise
-from celeris.noise.levels import golden_uniform
 from celeris.noise.path import canvas_levels
-from celeris.objectives.cross_entropy import token_loss
+from celeris.noise.posterior import diffusion_rate, prior_kl
+from celeris.noise.times import golden_uniform
+from celeris.objectives import token_loss
 from celeris.rounding import Denoised
 from celeris.streams import generator, stream
 from celeris.typing import Gamma, Ids, Latent
@@ -93,9 +94,7 @@ def row_bounds(
             logits = denoise(add_noise(x0, clean, eps), clean, ids).logits
             out[:, 1] = (token_loss(logits, ids).double() * counted).flatten(1).sum(1)
     noisiest = schedule.gamma(zero + 1)
-    squares, dim = x0.double().square().sum(-1), table.shape[1]
-    # sigma² = sigmoid(gamma) is too close to 1 for its logarithm: −log sigma² = log(1 + exp(−gamma)).
-    prior = 0.5 * (torch.sigmoid(-noisiest) * (squares - dim) + dim * F.softplus(-noisiest))
+    prior = prior_kl(x0.double().square().sum(-1), noisiest, table.shape[1])
     out[:, 2] = (prior * counted).flatten(1).sum(1)
     return out
 
@@ -140,4 +139,4 @@ def _rate(denoise: Denoise, table: Tensor, x0: Latent, gamma: Gamma, eps: Latent
     for noise in (eps, -eps):
         x0_hat = denoise(add_noise(x0, levels, noise), levels, ids).x0_hat(table)
         error = error + 0.5 * (x0 - x0_hat).square().sum(-1).double()
-    return 0.5 * torch.exp(-gamma) * error
+    return diffusion_rate(error, gamma)

@@ -12,7 +12,7 @@ from celeris.errors import CelerisError
 from celeris.evaluation.bound import Denoise, measure_rates, row_bounds
 from celeris.evaluation.clock import measured_clock
 from celeris.model import DiffusionLM
-from celeris.objectives.cross_entropy import token_loss
+from celeris.objectives import token_loss
 from celeris.rounding import Denoised
 from celeris.typing import Gamma, Ids, Latent
 

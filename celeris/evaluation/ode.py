@@ -38,7 +38,7 @@ from celeris.evaluation.integrators import Heun, Integrator, Rate
 from celeris.evaluation.likelihood import Progress, context_denoiser, cut, standard_error, track
 from celeris.model import DiffusionLM
 from celeris.noise import add_noise, alpha_sigma
-from celeris.objectives.cross_entropy import token_loss
+from celeris.objectives import token_loss
 from celeris.streams import generator
 from celeris.typing import Ids, Latent
 

@@ -8,11 +8,9 @@ from torch import Tensor, nn
 
 from celeris.errors import CelerisError
 from celeris.noise.path import canvas_levels
-from celeris.noise.times import Stratified, TimeLaw, Times, golden_uniform
+from celeris.noise.times import Stratified, TimeLaw, Times
 from celeris.streams import generator
 from celeris.typing import Mask
-
-__all__ = ["LevelLaw", "LevelMixture", "Masked", "PerToken", "RowNoise", "Staggered", "Together", "golden_uniform"]
 
 
 @runtime_checkable

@@ -73,8 +73,9 @@ def prior_kl(squared_norm: Tensor, gamma_1: Gamma, dim: int) -> Tensor:
         gamma_1: the noisiest level (…).
         dim: D.
     """
-    signal = torch.sigmoid(-gamma_1.double())  # alpha²; sigma² = 1 − alpha²
-    return 0.5 * (signal * squared_norm.double() + dim * (-torch.log1p(-signal) - signal))
+    gamma_1 = gamma_1.double()
+    # sigma² = sigmoid(gamma) is too close to 1 for its logarithm: −log sigma² = softplus(−gamma).
+    return 0.5 * (torch.sigmoid(-gamma_1) * (squared_norm.double() - dim) + dim * F.softplus(-gamma_1))
 
 
 def diffusion_kl(squared_error: Tensor, gamma_s: Gamma, gamma_t: Gamma) -> Tensor:

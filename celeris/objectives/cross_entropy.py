@@ -5,10 +5,7 @@ from torch import Tensor
 from celeris.model import DiffusionLM
 from celeris.noise.levels import LevelMixture
 from celeris.objectives.objective import Objective, Reading
-from celeris.objectives.tokens import token_loss
 from celeris.objectives.weighting import Weighting
-
-__all__ = ["CrossEntropy", "token_loss"]
 
 
 class CrossEntropy(Objective):

@@ -12,6 +12,7 @@ from celeris.denoiser import Context
 from celeris.model import DiffusionLM
 from celeris.noise import Observed, add_noise
 from celeris.noise.levels import LevelMixture, RowNoise
+from celeris.noise.posterior import diffusion_rate
 from celeris.objectives.tokens import next_token_loss, token_loss
 from celeris.rounding import Denoised
 from celeris.typing import Gamma, Latent, Mask
@@ -156,7 +157,7 @@ def _observed(model: DiffusionLM, reading: Reading) -> Observed:
 
     def rate() -> Tensor:
         with torch.no_grad():
-            return 0.5 * torch.exp(-reading.gamma) * squared_error(model, reading)
+            return diffusion_rate(squared_error(model, reading), reading.gamma)
 
     return Observed(reading.gamma.detach(), reading.cross_entropy.detach(), reading.counted, rate)
 

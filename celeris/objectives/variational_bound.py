@@ -1,13 +1,13 @@
 """The variational bound itself as the training loss (VDM 2107.00630; Plaid 2305.18619)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.noise.levels import LevelMixture, RowNoise
+from celeris.noise.posterior import diffusion_rate, prior_kl
 from celeris.objectives.objective import Objective, Reading, Term, squared_error
 from celeris.streams import stream
 from celeris.typing import Gamma, Mask
@@ -62,15 +62,15 @@ class VariationalBound(Objective):
         return noise._replace(u=torch.where(self._at_data(batch, seed), 0.0, noise.u))
 
     def token_losses(self, model: DiffusionLM, reading: Reading) -> Tensor:
-        rate = 0.5 * torch.exp(-reading.gamma) * squared_error(model, reading)
-        return rate * model.schedule.slope(reading.u)
+        return diffusion_rate(squared_error(model, reading), reading.gamma) * model.schedule.slope(reading.u)
 
     def own_terms(self, model: DiffusionLM, batch: Batch, reading: Reading, seed: int) -> dict[str, Term]:
         at_data = reading.text & self._at_data(batch, seed)
         tokens = reading.text.sum().clamp_min(1)
         reconstruction = self.reconstruction_every * (reading.cross_entropy * at_data).sum() / tokens
         noisiest = self.gamma(model, reading.u.new_ones(()))
-        prior = (prior_kl(reading.x0, noisiest) * reading.text).sum() / tokens
+        prior = prior_kl(reading.x0.square().sum(-1), noisiest, model.embedding.dim).float()
+        prior = (prior * reading.text).sum() / tokens
         return {"loss_reconstruction": Term(reconstruction), "loss_prior": Term(prior)}
 
     def _at_data(self, batch: Batch, seed: int) -> Mask:
@@ -78,9 +78,3 @@ class VariationalBound(Objective):
         every = self.reconstruction_every
         chosen = [k % every == stream(seed, "reconstruction", k // every) % every for k in batch.index.tolist()]
         return torch.tensor(chosen, device=batch.canvas.device)[:, None, None]
-
-
-def prior_kl(x0: Tensor, gamma: Gamma) -> Tensor:
-    """KL(N(alpha·x0, sigma²) ‖ N(0, I)) in nats: (*shape, D) → (*shape); D/2·log(1 + exp(−gamma)) where ‖x0‖² = D."""
-    alpha_squared = torch.sigmoid(-gamma)
-    return 0.5 * (alpha_squared * (x0.square() - 1).sum(-1) + x0.shape[-1] * F.softplus(-gamma))

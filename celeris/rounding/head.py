@@ -85,8 +85,11 @@ class RoundingHead(nn.Module, ABC):
         """Learned logits: (*shape, H) → (*shape, V), float32."""
 
     @abstractmethod
-    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table) -> Denoised:
-        """(*shape, H), (*shape, D), (*shape) → logits and, where the head predicts a vector, x0_hat."""
+    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table, own: Logits | None = None) -> Denoised:
+        """(*shape, H), (*shape, D), (*shape) → logits and, where the head predicts a vector, x0_hat.
+
+        `own` is the evidence of z where the caller has it already.
+        """
 
 
 class SoftmaxHead(RoundingHead):
@@ -110,6 +113,8 @@ class SoftmaxHead(RoundingHead):
     def forward(self, hidden: Tensor, table: Table) -> Logits:
         return F.linear(hidden, self.project.weight, self.project.bias).float() + self.prior
 
-    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table) -> Denoised:
+    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table, own: Logits | None = None) -> Denoised:
         logits = self(hidden, table)
-        return Denoised(logits + evidence(z, gamma, table) if self.evidence else logits)
+        if not self.evidence:
+            return Denoised(logits)
+        return Denoised(logits + (evidence(z, gamma, table) if own is None else own))

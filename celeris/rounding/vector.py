@@ -42,7 +42,7 @@ class VectorHead(RoundingHead):
     def forward(self, hidden: Tensor, table: Table) -> Logits:
         return tied_logits(self.read(hidden), table, self.prior)
 
-    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table) -> Denoised:
+    def denoised(self, hidden: Tensor, z: Latent, gamma: Gamma, table: Table, own: Logits | None = None) -> Denoised:
         z, gamma = z.float(), gamma.float()
         linear = self.prediction.from_x0(alpha_sigma(gamma).alpha[..., None] * z, z, gamma)
         x0_hat = self.prediction.to_x0(linear + self.read(hidden), z, gamma)

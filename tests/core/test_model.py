@@ -13,6 +13,7 @@ from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.noise.levels import LevelMixture, PerToken, Together
 from celeris.objectives import CrossEntropy
+from celeris.rounding import evidence
 from tests.core.small import small_model
 
 
@@ -199,5 +200,6 @@ def test_a_given_position_is_read_as_its_token():
         model = small_model(token_in=reads)
         ids = tokens(1, 1, 8)
         z, given = model.embedding(ids), torch.ones(1, 1, 8, dtype=torch.bool)
-        guess = model._guess(z, torch.full((1, 1, 8), 9.0), given, model.embedding.table)
+        own = evidence(z, torch.full((1, 1, 8), 9.0), model.embedding.table)
+        guess = model._guess(z, own, given, model.embedding.table)
         torch.testing.assert_close(guess, model.denoiser.token_in.known(ids, model.embedding.table))

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from celeris.noise import GumbelSchedule, LossCDFSchedule, Observed, add_noise, alpha_sigma, evidence_scale, snr
-from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together, golden_uniform
+from celeris.noise.levels import LevelMixture, PerToken, Staggered, Together
 from celeris.noise.path import canvas_levels, fitting_stagger
+from celeris.noise.times import golden_uniform
 
 
 def seen(gamma, cross_entropy, counted=None) -> Observed:

@@ -45,9 +45,9 @@ FAULTS = (
     ),
     Fault(
         "the bound without its ½",
-        "celeris/evaluation/bound.py",
-        "return 0.5 * torch.exp(-gamma) * error",
-        "return torch.exp(-gamma) * error",
+        "celeris/noise/posterior.py",
+        "return 0.5 * torch.exp(-_wide(gamma)) * squared_error",
+        "return torch.exp(-_wide(gamma)) * squared_error",
         ("tests/oracles/test_bound.py::test_single_token_bound_equals_entropy[linear-3]",),
     ),
     Fault(
@@ -72,10 +72,10 @@ FAULTS = (
         ("tests/oracles/test_bound.py::test_bound_and_next_token_do_not_depend_on_batch_size_and_ignore_pad",),
     ),
     Fault(
-        "the training bound without its ½",
+        "the training bound without the schedule's slope",
         "celeris/objectives/variational_bound.py",
-        "rate = 0.5 * torch.exp(-reading.gamma)",
-        "rate = torch.exp(-reading.gamma)",
+        " * model.schedule.slope(reading.u)",
+        "",
         ("tests/objectives/test_bound.py",),
     ),
     Fault(
