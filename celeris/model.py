@@ -1,29 +1,20 @@
 """DiffusionLM: embedding, schedule, denoiser and rounding head joined into one language model."""
 
-import hashlib
-import json
-from pathlib import Path
-from typing import Any
-
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from celeris import __version__
-from celeris.build import build
 from celeris.denoiser import Context, Transformer
 from celeris.embedding import EmbeddingTable
 from celeris.errors import CelerisError
+from celeris.language_model import LanguageModel
 from celeris.noise import Schedule
 from celeris.noise.path import canvas_levels
 from celeris.rounding import Denoised, RoundingHead, SoftmaxHead, evidence, pick
-from celeris.tokenizer import TextTokenizer
 from celeris.typing import Gamma, Ids, Latent, Logits, Mask, Table
 
 
-class DiffusionLM(nn.Module):
+class DiffusionLM(LanguageModel):
     """A continuous-embedding diffusion language model over rows `[context | canvas]`.
 
     Args:
@@ -40,6 +31,8 @@ class DiffusionLM(nn.Module):
         next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
     """
+
+    decoders = ("diffusion", "autoregressive")
 
     def __init__(
         self,
@@ -58,52 +51,38 @@ class DiffusionLM(nn.Module):
         eos_id: int = 1,
         unk_id: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id)
         if not 1 <= block_length <= max_length:
             raise CelerisError(f"block_length {block_length} must lie in 1 … max_length = {max_length}.")
-        self.vocab_size, self.max_length, self.block_length = vocab_size, max_length, block_length
+        self.block_length = block_length
         if stagger < 0:
             raise CelerisError(f"stagger is {stagger:g}; it must be ≥ 0 (0: all positions of a canvas move together).")
         self.stagger, self.has_next_token_head = stagger, next_token_head
         self.posterior_input, self.self_conditioning = posterior_input, self_conditioning
-        self.pad_id, self.eos_id, self.unk_id = pad_id, eos_id, unk_id
         self.embedding, self.schedule, self.denoiser = embedding, schedule, denoiser
         self.rounding = head or SoftmaxHead(denoiser.width, vocab_size)
-        self.rounding.forbid([pad_id] if unk_id is None else [pad_id, unk_id])
+        self.rounding.forbid(self.forbidden)
         embedding.check_evidence(posterior_input or getattr(self.rounding, "evidence", False))
         inputs = embedding.dim * (1 + self_conditioning)
-        if denoiser.canvas_in.in_features != inputs:
+        taken = 0 if denoiser.canvas_in is None else denoiser.canvas_in.in_features
+        if taken != inputs:
             raise CelerisError(
-                f"The denoiser takes {denoiser.canvas_in.in_features} canvas features and the model feeds {inputs}; "
+                f"The denoiser takes {taken} canvas features and the model feeds {inputs}; "
                 "set denoiser.features to 1 + self_conditioning."
             )
-        self.tokenizer: TextTokenizer | None = None
-        self.spec: dict[str, Any] = {}
-        self.info: dict[str, Any] = {}
-
-    @classmethod
-    def from_spec(cls, spec: dict[str, Any]) -> "DiffusionLM":
-        """Build from a plain `_target_` record, which the model remembers for `save_pretrained`."""
-        model = build(spec)
-        model.spec = spec
-        return model
 
     @property
-    def device(self) -> torch.device:
-        return self.embedding.weight.device
+    def trunk(self) -> nn.Module:
+        return self.denoiser
 
-    @property
-    def num_parameters(self) -> int:
-        return sum(p.numel() for p in self.parameters())
+    def table_parameters(self) -> list[nn.Parameter]:
+        return list(self.embedding.parameters())
 
-    @property
-    def weight_hash(self) -> str:
-        """First 12 hex digits of the sha256 over names and bytes of the weights."""
-        digest = hashlib.sha256()
-        for name, value in sorted(self.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()[:12]
+    def schedule_parameters(self) -> list[nn.Parameter]:
+        return list(self.schedule.parameters())
+
+    def set_unigram(self, counts: Tensor) -> None:
+        self.rounding.set_unigram(counts)
 
     # -- the two streams ------------------------------------------------------------------------------------------
 
@@ -198,62 +177,3 @@ class DiffusionLM(nn.Module):
     def round(self, out: Denoised) -> Ids:
         """Most probable tokens."""
         return pick(out.logits)
-
-    # -- files ----------------------------------------------------------------------------------------------------
-
-    def save_pretrained(self, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
-        """Write model.safetensors, config.json and tokenizer.json into `folder`.
-
-        Args:
-            info: what else a reader of the checkpoint must know (step, data, packing, seed …), plain JSON values.
-        """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, folder / "model.safetensors"
-        )
-        info = {**(info or self.info), "parameters": self.num_parameters, "weight_hash": self.weight_hash}
-        record = {"celeris_version": __version__, "model": self.spec, "info": info}
-        (folder / "config.json").write_text(json.dumps(record, indent=2) + "\n")
-        if self.tokenizer is not None:
-            self.tokenizer.save(folder)
-        return folder
-
-    @classmethod
-    def from_pretrained(cls, folder: str | Path, device: torch.device | str = "cpu") -> "DiffusionLM":
-        """Load an export in eval mode, tokenizer attached.
-
-        Raises:
-            CelerisError: the folder or a file of it is missing or unreadable, or the weights do not fit the config.
-        """
-        folder = Path(folder)
-        if not folder.is_dir():
-            raise CelerisError(f"No checkpoint folder at '{folder}'; give the export/ folder of a run.")
-        for name in ("config.json", "model.safetensors", "tokenizer.json"):
-            if not (folder / name).is_file():
-                raise CelerisError(f"'{folder}' has no {name}; give the export/ folder of a finished run.")
-        try:
-            record = json.loads((folder / "config.json").read_text())
-            spec, info = record["model"], record["info"]
-        except (ValueError, KeyError) as error:
-            raise CelerisError(
-                f"'{folder / 'config.json'}' is not a readable export ({error!r}); export it again."
-            ) from error
-        try:
-            weights = load_file(folder / "model.safetensors")
-        except (SafetensorError, OSError) as error:
-            raise CelerisError(f"'{folder / 'model.safetensors'}' is corrupted ({error}); export it again.") from error
-        model = cls.from_spec(spec)
-        missing, unexpected = model.state_dict().keys() - weights.keys(), weights.keys() - model.state_dict().keys()
-        if missing or unexpected:
-            raise CelerisError(
-                f"The weights in '{folder}' do not fit its config: missing {sorted(missing)[:3]}, "
-                f"unexpected {sorted(unexpected)[:3]}; export the run again."
-            )
-        try:
-            model.load_state_dict(weights)
-        except RuntimeError as error:
-            raise CelerisError(f"The weights in '{folder}' do not fit its config: {error}.") from error
-        model.info = info
-        model.tokenizer = TextTokenizer.load(folder)
-        return model.to(device).eval()

@@ -14,7 +14,7 @@ PACKAGE = ROOT / "celeris"
 
 # A room may import the rooms of its own line and of the lines above it.
 ROOMS = [
-    ["typing", "errors", "build", "streams", "batch", "tokenizer"],
+    ["typing", "errors", "build", "streams", "batch", "tokenizer", "language_model"],
     ["embedding"],
     ["noise"],
     ["denoiser"],

@@ -1,6 +1,7 @@
 """The denoiser: a trunk that reads clean context once and a noisy canvas many times."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ class Transformer(nn.Module):
         depth: blocks.
         heads: attention heads; H must be a multiple of 2·heads.
         cond_dim: width of the noise-level conditioning.
-        features: how many D-wide features describe a canvas position beside its best guess (`canvas`).
+        features: how many D-wide features describe a canvas position beside its best guess (`canvas`); 0: none.
         mlp_ratio: SwiGLU width is 2/3 of mlp_ratio·H, so that its parameters equal a plain MLP's.
         mixing: (left, right) reach of the local convolution, or None for none.
         dropout: in every block.
@@ -59,7 +60,7 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads, hidden, cond_dim, reach, dropout) for _ in range(depth))
         self.levels = LevelEmbedding(cond_dim)
         self.token_in = token_in or TableInput(dim, width)
-        self.canvas_in = nn.Linear(features * dim, width, bias=False)
+        self.canvas_in = nn.Linear(features * dim, width, bias=False) if features else None
         self.own = nn.Linear(width, width, bias=False)
         self.given = nn.Parameter(torch.zeros(width))
         self.final = nn.Linear(cond_dim, 2 * width)
@@ -109,7 +110,7 @@ class Transformer(nn.Module):
     def canvas(
         self,
         guess: Tensor,
-        x: Tensor,
+        x: Tensor | None,
         gamma: Gamma,
         given: Mask | None,
         valid: Mask | None,
@@ -125,7 +126,7 @@ class Transformer(nn.Module):
         Args:
             guess: (B, N, C, H) out of `token_in`, the mean over what each position may be as far as known; it enters
                 like a context token, and is one when the position is decided.
-            x: (B, N, C, features·D) everything else.
+            x: (B, N, C, features·D) everything else; None when features is 0.
             gamma: (B, N, C), or (B, N, 1) when a block has one level.
             given: (B, N, C) noise-free positions, or None.
             valid: (B, N, C) False on PAD, or None.
@@ -135,9 +136,9 @@ class Transformer(nn.Module):
         Returns:
             Hidden states (B, N, C, H) for the rounding head.
         """
-        rows, blocks, length = x.shape[:3]
+        rows, blocks, length = guess.shape[:3]
         cond = self.levels(gamma)
-        h = guess + self.canvas_in(x)
+        h = guess if self.canvas_in is None else guess + self.canvas_in(x)
         if given is not None:
             cond = torch.where(given[..., None], self.levels.clean.to(cond.dtype), cond)
             h = h + given[..., None] * self.given
@@ -146,7 +147,7 @@ class Transformer(nn.Module):
         cond = F.silu(
             cond.expand(rows, blocks, length, -1).flatten(1, 2) if cond[0, :, :, 0].numel() > 1 else cond[:, 0]
         )
-        positions = (start[..., None] + torch.arange(length, device=x.device)).flatten(1)
+        positions = (start[..., None] + torch.arange(length, device=guess.device)).flatten(1)
         visible = Canvas(start, valid, context.size, length)
         angles = rotary(positions, self.head_dim)
         for block, layer in zip(self.blocks, context.layers, strict=True):
@@ -157,6 +158,11 @@ class Transformer(nn.Module):
             return self.own(h)
         before = F.pad(context.hidden, (0, 0, 1, 0)).gather(1, start[..., None].expand(-1, -1, self.width))
         return torch.cat([before[:, :, None].to(h), h[:, :, :-1]], 2) + self.own(h)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """torch.compile of both streams in place; parameter names do not change."""
+        for stream in ("context", "canvas"):
+            setattr(self, stream, torch.compile(getattr(self, stream), *args, **kwargs))
 
     def _final(self, x: Tensor, cond: Tensor) -> Tensor:
         shift, scale = self.final(cond).chunk(2, -1)

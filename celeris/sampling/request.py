@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from celeris.errors import CelerisError
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.streams import generator
 from celeris.tokenizer import TextTokenizer
 
@@ -23,14 +23,14 @@ class Request:
     tokenizer: TextTokenizer
 
 
-def prepare(model: DiffusionLM, prompts: Sequence[str], num_samples: int, max_new_tokens: int, seed: int) -> Request:
+def prepare(model: LanguageModel, prompts: Sequence[str], num_samples: int, max_new_tokens: int, seed: int) -> Request:
     """Encode and check.
 
     Raises:
         CelerisError: nothing to do, or prompt and output do not fit the window.
     """
     if model.tokenizer is None:
-        raise CelerisError("The model has no tokenizer; load it with DiffusionLM.from_pretrained.")
+        raise CelerisError("The model has no tokenizer; load it with LanguageModel.from_pretrained.")
     for name, value in (("num_samples", num_samples), ("max_new_tokens", max_new_tokens), ("prompts", len(prompts))):
         if value < 1:
             raise CelerisError(f"{name} is {value}; it must be at least 1.")

@@ -16,7 +16,7 @@ from celeris.data.text_data import TextData
 from celeris.errors import CelerisError
 from celeris.evaluation import run
 from celeris.evaluation.report import Report
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.tasks.exports import choose_device, find_export, load_model
 from celeris.tasks.text import OwnTokenizer, make_paths_absolute, prepared
 
@@ -48,7 +48,7 @@ def evaluate(config: DictConfig) -> None:
     report.print_summary()
 
 
-def trained_data(config: DictConfig, model: DiffusionLM) -> TextData:
+def trained_data(config: DictConfig, model: LanguageModel) -> TextData:
     """The text the export says it was trained on.
 
     Raises:
@@ -63,7 +63,7 @@ def trained_data(config: DictConfig, model: DiffusionLM) -> TextData:
     return prepared(data)
 
 
-def other_data(config: DictConfig, model: DiffusionLM) -> TextData:
+def other_data(config: DictConfig, model: LanguageModel) -> TextData:
     """The text of `data=`, with the checkpoint's tokenizer, and its row length and layout unless they are given."""
     spec = model.info.get("data_spec") or {}
     if config.length is None:
@@ -74,7 +74,7 @@ def other_data(config: DictConfig, model: DiffusionLM) -> TextData:
     return prepared(make(tokenizer_builder=OwnTokenizer(model.tokenizer), **layout))
 
 
-def send(report: Report, loggers: list[Any], model: DiffusionLM) -> None:
+def send(report: Report, loggers: list[Any], model: LanguageModel) -> None:
     """The main figures, the samples and the plots to every logger."""
     step = model.info.get("step", 0)
     for logger in loggers:

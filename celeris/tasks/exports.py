@@ -7,7 +7,7 @@ import torch
 
 from celeris.config.resolvers import ROOT
 from celeris.errors import CelerisError
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 
 
 def find_export(checkpoint: str | None, runs: Path) -> Path:
@@ -64,9 +64,9 @@ def choose_device(name: str) -> str:
     return name
 
 
-def load_model(folder: Path, device: str) -> DiffusionLM:
+def load_model(folder: Path, device: str) -> LanguageModel:
     """The model of an export on `device`, in evaluation mode, after one line that says what was loaded."""
-    model = DiffusionLM.from_pretrained(folder, device=device)
+    model = LanguageModel.from_pretrained(folder, device=device)
     step = model.info.get("step", "unknown")
     print(f"checkpoint {folder}: step {step}, {model.num_parameters:,} parameters, weights {model.weight_hash}")
     return model

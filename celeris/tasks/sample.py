@@ -19,7 +19,7 @@ from celeris.config.plugins import load_plugins
 from celeris.config.schema import SampleConfig
 from celeris.errors import CelerisError
 from celeris.evaluation.text_metrics import distinct, longest_run
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.sampling import GenerateOutput
 from celeris.sampling.request import prepare
 from celeris.tasks.exports import choose_device, find_export, load_model
@@ -56,7 +56,7 @@ def sample(config: DictConfig) -> None:
     _summarise(records, seconds, output)
 
 
-def write(config: DictConfig, model: DiffusionLM, rows: list[str], show: Show) -> list[dict[str, Any]]:
+def write(config: DictConfig, model: LanguageModel, rows: list[str], show: Show) -> list[dict[str, Any]]:
     """One record a row, written in batches; row k draws what row 0 of a run with seed + k draws."""
     decoder = instantiate(config.decoder)
     records: list[dict[str, Any]] = []
@@ -68,7 +68,7 @@ def write(config: DictConfig, model: DiffusionLM, rows: list[str], show: Show) -
     return records
 
 
-def describe(config: DictConfig, folder: Path, model: DiffusionLM) -> dict[str, Any]:
+def describe(config: DictConfig, folder: Path, model: LanguageModel) -> dict[str, Any]:
     """What makes a text repeatable: the checkpoint, the decoder with all its settings, precision and seed."""
     parameter = next(model.parameters())
     decoder = OmegaConf.to_container(config.decoder, resolve=True)
@@ -88,7 +88,7 @@ def describe(config: DictConfig, folder: Path, model: DiffusionLM) -> dict[str, 
 
 
 def _run(
-    decoder: Callable[..., GenerateOutput], model: DiffusionLM, batch: list[str], seed: int, show: Show, first: int
+    decoder: Callable[..., GenerateOutput], model: LanguageModel, batch: list[str], seed: int, show: Show, first: int
 ) -> GenerateOutput:
     assert model.tokenizer is not None
     if "callback_on_step_end" not in signature(decoder).parameters:
@@ -114,7 +114,7 @@ def _record(out: GenerateOutput, row: int, seed: int, index: int) -> dict[str, A
     }
 
 
-def _count_unknown(model: DiffusionLM, prompts: list[str]) -> None:
+def _count_unknown(model: LanguageModel, prompts: list[str]) -> None:
     tokenizer = model.tokenizer
     if tokenizer is None or tokenizer.unk_id is None:
         return

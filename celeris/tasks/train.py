@@ -18,7 +18,7 @@ from celeris.config.schema import TrainConfig
 from celeris.data.text_data import TextData
 from celeris.embedding import FrozenEmbedding
 from celeris.errors import CelerisError
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.streams import stream
 from celeris.tasks.run_directory import Run, in_cluster_job, is_first_rank, open_run
 from celeris.tasks.run_files import write_run_files
@@ -59,7 +59,7 @@ def train(config: DictConfig) -> None:
     _finish(run, config, trainer)
 
 
-def build_model(config: DictConfig, data: TextData) -> DiffusionLM:
+def build_model(config: DictConfig, data: TextData) -> LanguageModel:
     """The model for the vocabulary of `data`, initialised from the stream "init" of the run's seed."""
     tokenizer, counts = data.tokenizer, data.unigram_counts()
     config.vocabulary = {
@@ -72,27 +72,28 @@ def build_model(config: DictConfig, data: TextData) -> DiffusionLM:
     torch.manual_seed(stream(config.seed, "init"))
     spec = OmegaConf.to_container(config.model, resolve=True)
     assert isinstance(spec, dict)
-    model = DiffusionLM.from_spec({str(key): value for key, value in spec.items()})
-    model.rounding.set_unigram(torch.from_numpy(counts))
+    model = LanguageModel.from_spec({str(key): value for key, value in spec.items()})
+    model.set_unigram(torch.from_numpy(counts))
     model.tokenizer = tokenizer
     if config.embedding_table is not None:
         fill_embedding(model, instantiate(config.embedding_table, _convert_="all"))
     return model
 
 
-def fill_embedding(model: DiffusionLM, table: Callable[[TextTokenizer, int], Tensor]) -> None:
+def fill_embedding(model: LanguageModel, table: Callable[[TextTokenizer, int], Tensor]) -> None:
     """Give a frozen embedding the rows that `table` makes for the tokenizer of `model`.
 
     Raises:
         CelerisError: the embedding is trained, so it has no use for them.
     """
-    if not isinstance(model.embedding, FrozenEmbedding):
+    embedding = getattr(model, "embedding", None)
+    if not isinstance(embedding, FrozenEmbedding):
         raise CelerisError(
-            f"embedding_table fills a FrozenEmbedding, not a {type(model.embedding).__name__}; "
+            f"embedding_table fills a FrozenEmbedding, not a {type(embedding).__name__}; "
             "choose embedding=frozen_pretrained, or set embedding_table=null."
         )
     assert model.tokenizer is not None
-    model.embedding.fill(table(model.tokenizer, model.embedding.dim))
+    embedding.fill(table(model.tokenizer, embedding.dim))
 
 
 def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
@@ -138,7 +139,7 @@ def check_ranks(trainer: Any, many: bool) -> None:
         )
 
 
-def _announce(run: Run, config: DictConfig, model: DiffusionLM) -> None:
+def _announce(run: Run, config: DictConfig, model: LanguageModel) -> None:
     print(f"run {run.folder}: {model.num_parameters:,} parameters, {config.trainer.max_steps:,} steps")
     if run.resume_from is not None:
         print(f"continuing from {run.resume_from}")

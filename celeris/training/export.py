@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from celeris.training.module import DiffusionModule
+from celeris.training.module import TrainingModule
 
 
-def export(module: DiffusionModule, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
+def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
     """Write the EMA weights (the raw ones before its first update) to `folder`, replacing what was there.
 
     Args:

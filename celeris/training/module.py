@@ -7,24 +7,24 @@ taken: weights, EMA and optimizer change only there, and buffers that move with 
 fit) are saved as they were there.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import lightning as L
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from celeris.batch import Batch
 from celeris.errors import CelerisError
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.streams import stream
 from celeris.training.buffers import SettledBuffers
 from celeris.training.ema import EMA
 from celeris.training.guard import GradientGuard
 from celeris.training.resume import restarted_loops
-from celeris.training.validation import HeldOut, LossesByLevel, real_rows
+from celeris.training.validation import HeldOut, Mean, real_rows
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class StepRecord:
     values: dict[str, Tensor | float]
 
 
-class DiffusionModule(L.LightningModule):
+class TrainingModule(L.LightningModule):
     """Trains `model` on `objective`.
 
     Args:
-        model: a DiffusionLM.
+        model: a DiffusionLM, or a baseline.
         objective: called as objective(model, batch, seed); gives `.loss` and `.terms`.
         optimizer: model → optimizer whose groups carry `base_lr`.
         lr_schedule: (step, max_steps) → multiplier.
@@ -52,23 +52,23 @@ class DiffusionModule(L.LightningModule):
         guard: clips, and refuses non-finite steps.
         seed: of the run.
         global_batch_size: rows per optimizer step, over all micro-batches and ranks.
-        gammas: noise levels of the held-out losses; those outside the schedule's range are left out.
-        compile: compile the denoiser's two streams with torch.compile.
+        probe: called as probe(model, batch) on held-out batches for means of its own (`LossesByLevel`); None: nothing.
+        compile: compile the trunk with torch.compile.
         identity: plain values a resumed run must share with its checkpoint (data fingerprint, …).
     """
 
     def __init__(
         self,
-        model: DiffusionLM,
+        model: LanguageModel,
         objective: Callable[..., Any],
         *,
-        optimizer: Callable[[DiffusionLM], Optimizer],
+        optimizer: Callable[[LanguageModel], Optimizer],
         lr_schedule: Callable[[int, int], float],
         ema: EMA,
         guard: GradientGuard,
         seed: int,
         global_batch_size: int,
-        gammas: Sequence[float] = (-2.0, 0.0, 2.0, 4.0, 6.0),
+        probe: Callable[[Any, Batch], dict[str, Mean]] | None = None,
         compile: bool = False,
         identity: dict[str, Any] | None = None,
     ) -> None:
@@ -82,14 +82,14 @@ class DiffusionModule(L.LightningModule):
         self._sums: dict[str, Tensor] = {}
         self._settled: SettledBuffers | None = None
         self._held_out = HeldOut()
-        self._by_level = LossesByLevel(gammas, stream(seed, "validation"))
+        self._probe = probe
 
     # -- set-up ---------------------------------------------------------------------------------------------------
 
     def configure_model(self) -> None:
         if self._compile:
             self._compile = False  # Lightning may call this hook again
-            compile_denoiser(self.model.denoiser)
+            self.model.trunk.compile()
 
     def configure_optimizers(self) -> Optimizer:
         return self._build_optimizer(self.model)
@@ -116,9 +116,9 @@ class DiffusionModule(L.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         """Called between the last backward of a step and the update."""
-        schedule = {id(p) for p in self.model.schedule.parameters()}
-        network = [p for p in self.model.parameters() if id(p) not in schedule]
-        fit = list(self.model.schedule.parameters())
+        fit = self.model.schedule_parameters()
+        own = {id(p) for p in fit}
+        network = [p for p in self.model.parameters() if id(p) not in own]
         self._taken = self.guard.clip_and_check([network, fit], self._sums["loss"], self.global_step)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
@@ -176,11 +176,11 @@ class DiffusionModule(L.LightningModule):
         # Weights are swapped for this one batch, so no hook between here and the next step can see the average.
         with self.ema.swapped(self.model):
             output = self.objective(self.model, batch, stream(self.seed, "validation"))
-            levels = self._by_level(self.model, batch)
+            probed = {} if self._probe is None else self._probe(self.model, batch)
         counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum()
         self._held_out.add({name: value for name, value in {**output.terms, "loss": output.loss}.items()}, counted)
-        for name, level in levels.items():
-            self._held_out.add({name: level.mean}, level.tokens)
+        for name, (mean, tokens) in probed.items():
+            self._held_out.add({name: mean}, tokens)
 
     def _num_val_rows(self) -> int | None:
         datamodule = getattr(self.trainer, "datamodule", None)  # set by fit(), not declared
@@ -192,9 +192,3 @@ class DiffusionModule(L.LightningModule):
         if not self.trainer.sanity_checking:
             for logger in self.trainer.loggers:
                 logger.log_metrics(values, self.global_step)
-
-
-def compile_denoiser(denoiser: nn.Module) -> None:
-    """Compile the two entry points of the inner network in place; parameter names do not change."""
-    for stream_name in ("context", "canvas"):
-        setattr(denoiser, stream_name, torch.compile(getattr(denoiser, stream_name)))

@@ -10,7 +10,7 @@ from torch import Tensor
 from celeris.batch import Batch
 from celeris.model import DiffusionLM
 from celeris.noise import add_noise
-from celeris.streams import generator
+from celeris.streams import generator, stream
 
 
 class Mean(NamedTuple):
@@ -60,12 +60,12 @@ class LossesByLevel:
     autoregressive model.
 
     Args:
-        gammas: levels.
-        seed: of the noise, stream "noise" of each row.
+        gammas: levels; those outside the schedule's range are left out.
+        seed: of the run; the noise is that of its held-out rows.
     """
 
-    def __init__(self, gammas: Sequence[float], seed: int) -> None:
-        self.gammas, self.seed = tuple(gammas), seed
+    def __init__(self, gammas: Sequence[float] = (-2.0, 0.0, 2.0, 4.0, 6.0), seed: int = 0) -> None:
+        self.gammas, self.seed = tuple(gammas), stream(seed, "validation")
 
     @torch.no_grad()
     def __call__(self, model: DiffusionLM, batch: Batch) -> dict[str, Mean]:

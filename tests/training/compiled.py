@@ -12,7 +12,6 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from celeris.training.ema import EMA
-from celeris.training.module import compile_denoiser
 
 from .tiny import MemoryText, fit, plain_descent, tiny_model, tiny_module
 
@@ -32,7 +31,7 @@ def captures(folder: Path) -> None:
     torch.compile, original = partial(torch.compile, backend=(counter := CompileCounter())), torch.compile
     eager, compiled = tiny_model(), tiny_model()
     names = list(compiled.state_dict())
-    compile_denoiser(compiled.denoiser)
+    compiled.denoiser.compile()
     torch.compile = original
     torch.testing.assert_close(predict(compiled), predict(eager))
     assert counter.frame_count >= 2 and counter.op_count > 40, (counter.frame_count, counter.op_count)
@@ -63,7 +62,7 @@ def swaps(folder: Path) -> None:
             p.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())))
     ema.update(other, 0)
     eager = predict(model), predict(other)
-    compile_denoiser(model.denoiser)
+    model.denoiser.compile()
     torch.testing.assert_close(predict(model), eager[0], atol=1e-4, rtol=1e-4)
     with ema.swapped(model):
         torch.testing.assert_close(predict(model), eager[1], atol=1e-4, rtol=1e-4)

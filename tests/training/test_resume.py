@@ -11,17 +11,17 @@ from celeris.errors import CelerisError
 from celeris.noise import GumbelSchedule
 from celeris.training.ema import EMA
 from celeris.training.loggers import read_jsonl
-from celeris.training.module import DiffusionModule
+from celeris.training.module import TrainingModule
 from celeris.training.optim import adamw
 
 from .tiny import ROWS, MemoryText, fit, tiny_model, tiny_module
 
 
-def muon_and_loss_cdf() -> DiffusionModule:
+def muon_and_loss_cdf() -> TrainingModule:
     return tiny_module()
 
 
-def adamw_and_gumbel() -> DiffusionModule:
+def adamw_and_gumbel() -> TrainingModule:
     """With an average that begins after the resume."""
     model = tiny_model(GumbelSchedule(1.0))
     return tiny_module(model, optimizer=lambda model: adamw(model, lr=3e-3), ema=EMA(0.9, start_step=13))
@@ -68,7 +68,7 @@ def assert_same_run(a: Path, b: Path) -> None:
     ("build", "precision"),
     [(muon_and_loss_cdf, "32-true"), (muon_and_loss_cdf, "bf16-mixed"), (adamw_and_gumbel, "32-true")],
 )
-def test_twenty_steps_are_ten_and_ten(tmp_path, build: Callable[[], DiffusionModule], precision: str):
+def test_twenty_steps_are_ten_and_ten(tmp_path, build: Callable[[], TrainingModule], precision: str):
     fit(tmp_path / "straight", build(), val_every_n_steps=5, precision=precision)
     # The first part runs under the same max_steps and is cut at step 10, as a kill would.
     fit(tmp_path / "parts", build(), val_every_n_steps=5, callbacks=[StopAtBatch(40)], precision=precision)
@@ -160,7 +160,7 @@ def test_restart_at_each_epoch_end_sees_the_same_three_different_orders(tmp_path
     assert len(set(epochs)) == 3 and len({frozenset(epoch) for epoch in epochs}) == 1
 
 
-class AsksForTheTotal(DiffusionModule):
+class AsksForTheTotal(TrainingModule):
     def configure_optimizers(self):
         assert self.trainer.estimated_stepping_batches > 0  # sets the loaders up before the state is restored
         return super().configure_optimizers()

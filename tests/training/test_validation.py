@@ -73,7 +73,7 @@ def test_the_model_computes_alike_on_the_logged_levels(tmp_path):
     model, ids = with_validation.model.eval(), MemoryText().val.ids
     batch = MemoryText().layout(ids, torch.arange(len(ids)), seed=0, pad_id=0)
     with with_validation.ema.swapped(model):
-        levels = with_validation._by_level(model, batch)
+        levels = with_validation._probe(model, batch)
     for name, level in levels.items():
         assert lines[-1][f"val/{name}"] == pytest.approx(float(level.mean), rel=1e-5)
     assert {"loss_at_gamma/-1", "loss_at_gamma/2", "loss_first_pure"} == set(levels)

@@ -23,9 +23,10 @@ from celeris.training.data import TextDataModule
 from celeris.training.ema import EMA
 from celeris.training.guard import GradientGuard
 from celeris.training.loggers.metrics_file import MetricsFile
-from celeris.training.module import DiffusionModule
+from celeris.training.module import TrainingModule
 from celeris.training.optim import WarmupStableDecay, muon_adamw
 from celeris.training.trainer import build_trainer
+from celeris.training.validation import LossesByLevel
 
 VOCAB, DIM, LENGTH, BLOCK, ROWS = 12, 8, 16, 8, 23
 
@@ -84,7 +85,7 @@ def tiny_model(schedule: Schedule | None = None, dropout: float = 0.1) -> Diffus
     )
 
 
-def tiny_module(model: DiffusionLM | None = None, *, global_batch_size: int = 8, **changes: Any) -> DiffusionModule:
+def tiny_module(model: DiffusionLM | None = None, *, global_batch_size: int = 8, **changes: Any) -> TrainingModule:
     settings: dict[str, Any] = {
         "objective": CrossEntropy(LevelMixture([Together(), PerToken()], [1, 1])),
         "optimizer": lambda model: muon_adamw(model, lr=3e-3),
@@ -92,10 +93,10 @@ def tiny_module(model: DiffusionLM | None = None, *, global_batch_size: int = 8,
         "ema": EMA(0.9),
         "guard": GradientGuard(max_norm=1.0),
         "seed": 7,
-        "gammas": (-1.0, 2.0),
+        "probe": LossesByLevel((-1.0, 2.0), 7),
         **changes,
     }
-    return DiffusionModule(model or tiny_model(), global_batch_size=global_batch_size, **settings)
+    return TrainingModule(model or tiny_model(), global_batch_size=global_batch_size, **settings)
 
 
 def plain_descent(model: DiffusionLM) -> torch.optim.Optimizer:
@@ -105,7 +106,7 @@ def plain_descent(model: DiffusionLM) -> torch.optim.Optimizer:
 
 def fit(
     folder: Path,
-    module: DiffusionModule | None = None,
+    module: TrainingModule | None = None,
     *,
     max_steps: int = 20,
     ckpt: Path | None = None,
@@ -116,7 +117,7 @@ def fit(
     every_n_steps: int = 10,
     around: Callable[[L.Trainer], None] | None = None,
     **trainer_settings: Any,
-) -> DiffusionModule:
+) -> TrainingModule:
     """Train and return the module; checkpoints in folder/checkpoints, numbers in folder/metrics.jsonl."""
     module = module or tiny_module(global_batch_size=global_batch_size)
     trainer = build_trainer(

@@ -1,4 +1,4 @@
-"""Optimizers for a DiffusionLM, built from its parameter roles.
+"""Optimizers for a language model, built from its parameter roles.
 
 Every group carries `base_lr`; the training loop sets `lr = base_lr · lr_schedule(step, max_steps)` before each step.
 """
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 from celeris.training.optim.groups import Roles, parameter_roles
 from celeris.training.optim.muon import Muon
 
@@ -49,7 +49,7 @@ class MuonAdamW(Optimizer):
 
 
 def adamw(
-    model: DiffusionLM,
+    model: LanguageModel,
     *,
     lr: float,
     weight_decay: float = 0.01,
@@ -60,7 +60,7 @@ def adamw(
     """AdamW with its groups by role.
 
     Args:
-        model: a DiffusionLM.
+        model: any language model.
         lr: of everything but the embedding table and the schedule.
         weight_decay: of tensors with two or more axes, outside the embedding and the schedule.
         betas: of AdamW.
@@ -73,7 +73,7 @@ def adamw(
 
 
 def muon_adamw(
-    model: DiffusionLM,
+    model: LanguageModel,
     *,
     muon_lr: float = 0.02,
     momentum: float = 0.95,
@@ -87,7 +87,7 @@ def muon_adamw(
     """Muon for the trunk's matrices, AdamW for the rest (recipe: 0.14 bits/character better at equal data).
 
     Args:
-        model: a DiffusionLM.
+        model: any language model.
         muon_lr, momentum, muon_weight_decay: of the trunk's matrices.
         lr, weight_decay, betas, embedding_lr, schedule_lr: as in `adamw`, for the rest.
     """

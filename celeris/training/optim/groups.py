@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 from torch import nn
 
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 
 
 class Roles(NamedTuple):
     """A partition of the trainable parameters.
 
     Attributes:
-        matrices: weights of the linear layers inside the denoiser (the trunk).
+        matrices: weights of the linear layers inside the trunk.
         embedding: the table; its rows are normalised at use, so decay would only change the effective step.
         schedule: the noise schedule's fit; a handful of numbers with their own loss.
         decay: other parameters with two or more axes.
@@ -25,17 +25,17 @@ class Roles(NamedTuple):
     no_decay: list[nn.Parameter]
 
 
-def parameter_roles(model: DiffusionLM) -> Roles:
-    """Sort the trainable parameters of a DiffusionLM; each appears exactly once, in module order."""
-    inside = {role: {id(p) for p in getattr(model, role).parameters()} for role in ("embedding", "schedule")}
-    linear = {id(m.weight) for m in model.denoiser.modules() if isinstance(m, nn.Linear)}
+def parameter_roles(model: LanguageModel) -> Roles:
+    """Sort the trainable parameters of a model; each appears exactly once, in module order."""
+    table, schedule = ({id(p) for p in found} for found in (model.table_parameters(), model.schedule_parameters()))
+    linear = {id(m.weight) for m in model.trunk.modules() if isinstance(m, nn.Linear)}
     roles = Roles([], [], [], [], [])
     for p in model.parameters():  # yields a shared parameter once
         if not p.requires_grad:
             continue
-        if id(p) in inside["embedding"]:
+        if id(p) in table:
             roles.embedding.append(p)
-        elif id(p) in inside["schedule"]:
+        elif id(p) in schedule:
             roles.schedule.append(p)
         elif id(p) in linear and p.ndim == 2:
             roles.matrices.append(p)
