@@ -27,6 +27,9 @@ class LanguageModel(nn.Module):
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
     """
 
+    system: ClassVar[str] = "model"
+    """What reports call this kind of model."""
+
     decoders: ClassVar[tuple[str, ...]] = ()
     """Names (configs/decoder) of what can write with this kind of model."""
 

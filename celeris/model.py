@@ -32,6 +32,7 @@ class DiffusionLM(LanguageModel):
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
     """
 
+    system = "celeris"
     decoders = ("diffusion", "autoregressive")
 
     def __init__(

@@ -78,6 +78,12 @@ class EvaluateConfig:
     checkpoint: str | None
     plugins: Any
     metrics: Any
+    compare: Any
+    allow_other_scoring: bool
+    texts: str | None
+    history: str | None
+    watch: str | None
+    fresh: bool
     output: str | None
     seed: int
     allow_other_data: bool

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import torch
 
 from celeris import __version__
+from celeris.evaluation.store import Store
 from celeris.tokenizer import TextTokenizer
-
-AUTOREGRESSIVE = "autoregressive"
 
 
 class Output(Protocol):
@@ -24,34 +23,51 @@ class Output(Protocol):
 
 
 @dataclass(frozen=True)
+class Decoder:
+    """One way to write text with a model, every choice made.
+
+    Attributes:
+        key: names the choice in every report, so that quality and speed of the same choice can be joined:
+            "celeris/steps_4/eta_1/t0.7".
+        label: the same in words, for tables.
+        setting: plain JSON values that repeat it, given the weights, the length and the seeds.
+        generate: (model, prompts, *, num_samples, max_new_tokens, seed) → `Output`.
+    """
+
+    key: str
+    label: str
+    setting: dict[str, Any]
+    generate: Callable[..., Output]
+
+
+@dataclass(frozen=True)
 class Subject:
     """A model and the data it is measured on.
 
     Attributes:
-        model: a `celeris.model.DiffusionLM` in evaluation mode.
+        model: a `celeris.language_model.LanguageModel` in evaluation mode.
         data: a `celeris.data.text_data.TextData`, or whatever has its `train`, `val`, `train_texts`, `val_texts`.
         tokenizer: the model's.
-        generate: `celeris.sampling.generate`, or a sampler with its arguments.
-        autoregressive: `celeris.sampling.generate_autoregressive`, the second decoder of a model with a next-token
-            head; None for a model without.
         seed: every random stream of the evaluation derives from it.
         progress: say on the terminal what is being measured.
+        store: what was measured before (`celeris.evaluation.store.Store`).
     """
 
     model: Any
     data: Any
     tokenizer: TextTokenizer
-    generate: Callable[..., Output]
-    autoregressive: Callable[..., Output] | None = None
     seed: int = 0
     progress: bool = False
+    store: Store = field(default_factory=Store)
 
     def provenance(self) -> dict[str, Any]:
         """What a figure must name to be repeated: the weights, their step, precision, device and seed."""
         parameter = next(self.model.parameters())
         return {
+            "system": self.model.system,
             "weight_hash": self.model.weight_hash,
             "step": self.model.info.get("step"),
+            "trained_with_seed": self.model.info.get("seed"),
             "parameters": self.model.num_parameters,
             "precision": str(parameter.dtype).removeprefix("torch."),
             "device": device_name(parameter.device),

@@ -23,6 +23,7 @@ class Report:
         environment: versions and hardware.
         sections: metric name -> what it found.
         warnings: what a reader must know about the whole report.
+        reused: what was not measured again but taken from an earlier evaluation.
         folder: where `save` put the files; None before.
     """
 
@@ -31,6 +32,7 @@ class Report:
     environment: dict[str, Any]
     sections: dict[str, Section]
     warnings: list[str] = field(default_factory=list)
+    reused: list[str] = field(default_factory=list)
     folder: Path | None = None
 
     @property
@@ -62,6 +64,7 @@ class Report:
             "warnings": self.warnings,
             "flags": self.flags,
             "unavailable": self.unavailable,
+            "reused": self.reused,
             "metrics": {name: section.record for name, section in self.sections.items()},
         }
         return _finite(record)
@@ -124,6 +127,10 @@ class Report:
             console.print(Text(sentence, style="bold"))
         for warning in self.warnings + self.flags + self.unavailable:
             console.print(Text(f"! {warning}", style="yellow"))
+        if self.reused:
+            console.print(
+                Text(f"{len(self.reused)} results were kept from an earlier evaluation (fresh=true measures again)")
+            )
         if self.folder is not None:
             console.print(Text(f"report: {self.folder / 'report.md'}"), soft_wrap=True)
 

@@ -1,14 +1,14 @@
 """Evaluate a model: run the metrics that were asked for and put what they found into one report."""
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from celeris.errors import CelerisError
-from celeris.evaluation.record import Metric, Output, Section, Subject, environment
+from celeris.evaluation.record import Metric, Section, Subject, environment
 from celeris.evaluation.report import Report
-from celeris.sampling import generate, generate_autoregressive
+from celeris.evaluation.store import Store
 
 
 def check_names(wanted: Sequence[str], available: Iterable[str]) -> list[str]:
@@ -33,27 +33,25 @@ def evaluate(
     data: Any,
     metrics: Mapping[str, Metric],
     *,
-    generate: Callable[..., Output] = generate,
-    autoregressive: Callable[..., Output] = generate_autoregressive,
     seed: int = 0,
     checkpoint: str | None = None,
     output_dir: str | Path | None = None,
     allow_other_data: bool = False,
     progress: bool = False,
+    store: Store | None = None,
 ) -> Report:
     """Measure `model` on the held-out part of `data`.
 
     Args:
-        model: a DiffusionLM with its tokenizer; put into evaluation mode.
+        model: a LanguageModel with its tokenizer; put into evaluation mode.
         data: a TextData made with the same tokenizer.
         metrics: name -> metric, run in this order.
-        generate: a sampler with the arguments of `celeris.sampling.generate`.
-        autoregressive: one with those of `generate_autoregressive`; called only if the model has a next-token head.
         seed: every random stream derives from it; the same seed gives the same figures.
         checkpoint: where the weights came from, for the report.
         output_dir: write the report's files there; None: write none.
         allow_other_data: measure although the text, packing or EOS policy differs from what the model was trained on.
         progress: one line a step of the evaluation.
+        store: keeps samples and scores; None: nothing is kept.
 
     Raises:
         CelerisError: no tokenizer, another tokenizer, or other data without leave.
@@ -68,8 +66,7 @@ def evaluate(
             f"The data is not what the model was trained on: {' '.join(warnings)} Set allow_other_data=true to go on."
         )
     model.eval()
-    second = autoregressive if model.has_next_token_head else None
-    subject = Subject(model, data, model.tokenizer, generate, second, seed, progress)
+    subject = Subject(model, data, model.tokenizer, seed, progress, store or Store())
     sections: dict[str, Section] = {}
     for name, metric in metrics.items():
         if progress:
@@ -77,6 +74,7 @@ def evaluate(
         sections[name] = metric(subject)
     source = {"checkpoint": checkpoint} if checkpoint else {}
     report = Report({**source, **subject.provenance()}, data.describe(), environment(), sections, warnings)
+    report.reused = list(subject.store.found)
     if output_dir is not None:
         report.save(output_dir)
     return report

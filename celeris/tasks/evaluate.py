@@ -15,37 +15,68 @@ from celeris.config.schema import EvaluateConfig
 from celeris.data.text_data import TextData
 from celeris.errors import CelerisError
 from celeris.evaluation import run
+from celeris.evaluation.record import Metric
 from celeris.evaluation.report import Report
+from celeris.evaluation.store import Store
 from celeris.language_model import LanguageModel
 from celeris.tasks.exports import choose_device, find_export, load_model
 from celeris.tasks.text import OwnTokenizer, make_paths_absolute, prepared
 
 
 def evaluate(config: DictConfig) -> None:
-    """Measure the checkpoint that `config` (configs/evaluate.yaml) names, and write the report into its run."""
+    """Measure what `config` (configs/evaluate.yaml) names: a checkpoint, several of them, or texts from anywhere."""
     load_plugins(config)
     check_config(config, EvaluateConfig)
     check_hydra(HydraConfig.get())
-    wanted = [config.metrics] if isinstance(config.metrics, str) else list(config.metrics or [])
-    names = run.check_names(wanted, [str(name) for name, node in config.evaluation.items() if node is not None])
+    asked = [key for key in ("compare", "texts", "watch") if config.get(key)]
+    if len(asked) > 1:
+        raise CelerisError(f"{' and '.join(f'{key}=' for key in asked)} are different tasks; give one of them.")
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    task = {"compare": compare_checkpoints, "texts": measure_texts, "watch": watch_checkpoint}
+    (task[asked[0]] if asked else evaluate_checkpoint)(config)
+
+
+def evaluate_checkpoint(config: DictConfig) -> None:
+    """The report of one checkpoint, written into its run."""
     folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
+    report, model = measure(config, folder, chosen_metrics(config))
+    send(report, loggers(config), model)
+    report.print_summary()
+    if config.history is not None:
+        keep_history(config, report)
+
+
+def chosen_metrics(config: DictConfig) -> dict[str, Metric]:
+    """The metrics that `metrics=` names, built."""
+    wanted = [config.metrics] if isinstance(config.metrics, str) else list(config.metrics or [])
+    names = run.check_names(wanted, [str(name) for name, node in config.evaluation.items() if node is not None])
+    return {name: instantiate(config.evaluation[name], _convert_="all") for name in names}
+
+
+def measure(config: DictConfig, folder: Path, metrics: dict[str, Metric]) -> tuple[Report, LanguageModel]:
+    """Measure the export in `folder`; samples and scores are kept in its run for the next time."""
     home = folder.parent if folder.name == "export" else folder
     config.paths.run_dir = str(home)
+    output = Path(config.output).expanduser().absolute() if config.output else home / "evaluation"
     model = load_model(folder, choose_device(config.device))
     report = run.evaluate(
         model,
         trained_data(config, model) if config.get("data") is None else other_data(config, model),
-        {name: instantiate(config.evaluation[name], _convert_="all") for name in names},
+        metrics,
         seed=config.seed,
         checkpoint=str(folder),
-        output_dir=Path(config.output).expanduser().absolute() if config.output else home / "evaluation",
+        output_dir=output,
         allow_other_data=config.allow_other_data,
         progress=True,
+        store=Store(home / "evaluation" / "kept", config.fresh),
     )
-    send(report, [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None], model)
-    report.print_summary()
+    return report, model
+
+
+def loggers(config: DictConfig) -> list[Any]:
+    """Built after `config.paths.run_dir` is known."""
+    return [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None]
 
 
 def trained_data(config: DictConfig, model: LanguageModel) -> TextData:
