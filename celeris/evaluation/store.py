@@ -1,7 +1,7 @@
 """Samples and scores kept between evaluations: what has been measured once is not measured again.
 
-An entry is one JSON file named by the hash of everything its content depends on: weights, settings, seeds, and the source
-of the code that made it. So a changed setting, checkpoint or line of code measures again, and nothing has to be
+An entry is one JSON file named by the hash of everything its content depends on: weights, settings, seeds, and the
+source of the code that made it. So a changed setting, checkpoint or line of code measures again, and nothing has to be
 invalidated by hand.
 """
 

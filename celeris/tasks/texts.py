@@ -1,0 +1,10 @@
+"""Being written."""
+
+from omegaconf import DictConfig
+
+from celeris.errors import CelerisError
+
+
+def measure_texts(config: DictConfig) -> None:
+    """Being written."""
+    raise CelerisError("This task is being written.")
