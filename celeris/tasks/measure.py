@@ -1,4 +1,4 @@
-"""What the tasks of evaluate.py share: metrics built, a checkpoint measured on its text, a report sent to the loggers."""
+"""What the tasks of evaluate.py share: metrics built, a checkpoint measured on its text, a report sent to loggers."""
 
 from pathlib import Path
 from typing import Any
