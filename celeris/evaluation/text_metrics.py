@@ -17,6 +17,7 @@ DEFINITIONS = {
     "entropy_pooled": "entropy (nats) of the token histogram of all samples together",
     "distinct_1": "distinct words / words, whitespace-split, over all samples together",
     "distinct_2": "distinct word pairs / word pairs within a sample, over all samples together",
+    "distinct_3": "distinct word triples / word triples within a sample, over all samples together",
     "rep_4": "share of word 4-grams of a sample that occurred before in it, mean over samples (Welleck et al. 2019)",
     "longest_run": "longest run of one token in any sample",
     "longest_word_run": "longest run of one whitespace-split word in any sample",
@@ -24,6 +25,8 @@ DEFINITIONS = {
     "words touching either end of a sample are left out, because the cut may have split them",
     "known_word_share_all": "the same with the words at both ends counted too",
     "unk_rate": "share of tokens that are UNK",
+    "mean_length": "tokens of a sample without EOS and PAD: mean, standard deviation (n − 1), least and most",
+    "mean_characters": "characters (Unicode code points) of a sample: mean, standard deviation (n − 1), least and most",
 }
 
 
@@ -32,6 +35,12 @@ def entropy(ids: Iterable[int]) -> float:
     counts = Counter(ids)
     total = sum(counts.values())
     return max(0.0, -sum(c / total * math.log(c / total) for c in counts.values())) if total else 0.0
+
+
+def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and standard deviation (n − 1) of at least one value; the deviation of one alone is 0."""
+    mean = sum(values) / len(values)
+    return mean, math.sqrt(sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1))
 
 
 def longest_run(items: Iterable[object]) -> int:
@@ -111,11 +120,19 @@ class TextStatistics:
     samples: int
     empty: int
     mean_length: float
+    sd_length: float
+    min_length: int
+    max_length: int
+    mean_characters: float
+    sd_characters: float
+    min_characters: int
+    max_characters: int
     entropy: float
     entropy_sd: float
     entropy_pooled: float
     distinct_1: float | None
     distinct_2: float | None
+    distinct_3: float | None
     rep_4: float | None
     longest_run: int
     longest_word_run: int
@@ -134,20 +151,28 @@ def describe(
     """
     if len(sequences) != len(texts) or not texts:
         raise ValueError(f"{len(sequences)} sequences and {len(texts)} texts; needs the same number, at least one.")
-    entropies = [entropy(ids) for ids in sequences]
-    mean = sum(entropies) / len(entropies)
-    variance = sum((value - mean) ** 2 for value in entropies) / max(1, len(entropies) - 1)
-    tokens = sum(len(ids) for ids in sequences)
+    mean_entropy, entropy_sd = mean_and_sd([entropy(ids) for ids in sequences])
+    lengths, characters = [len(ids) for ids in sequences], [len(text) for text in texts]
+    (mean_length, sd_length), (mean_characters, sd_characters) = mean_and_sd(lengths), mean_and_sd(characters)
+    tokens = sum(lengths)
     unknown = sum(1 for ids in sequences for token in ids if token == unk_id) if unk_id is not None else 0
     return TextStatistics(
         samples=len(texts),
         empty=sum(1 for text in texts if not text.strip()),
-        mean_length=tokens / len(texts),
-        entropy=mean,
-        entropy_sd=math.sqrt(variance),
+        mean_length=mean_length,
+        sd_length=sd_length,
+        min_length=min(lengths),
+        max_length=max(lengths),
+        mean_characters=mean_characters,
+        sd_characters=sd_characters,
+        min_characters=min(characters),
+        max_characters=max(characters),
+        entropy=mean_entropy,
+        entropy_sd=entropy_sd,
         entropy_pooled=entropy(token for ids in sequences for token in ids),
         distinct_1=distinct(texts, 1),
         distinct_2=distinct(texts, 2),
+        distinct_3=distinct(texts, 3),
         rep_4=repetition(texts, 4),
         longest_run=max(longest_run(ids) for ids in sequences),
         longest_word_run=max(longest_run(text.split()) for text in texts),
