@@ -13,13 +13,19 @@ from celeris.tokenizer import TextTokenizer
 
 
 class Output(Protocol):
-    """What a sampler returns for each row: new token ids, without the prompt, and denoiser calls it took."""
+    """What a sampler returns for each row: new token ids without the prompt, and the passes through the model it took.
+
+    `nfe`: denoiser calls; `context_passes`: calls that read a prompt or wrote context.
+    """
 
     @property
     def sequences(self) -> Sequence[Sequence[int]]: ...
 
     @property
     def nfe(self) -> Sequence[int]: ...
+
+    @property
+    def context_passes(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True)

@@ -6,20 +6,19 @@ with real text of the same report and nothing else; they are not GPT-2 figures o
 
 import hashlib
 import importlib.util
-import io
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from celeris.errors import CelerisError
+from celeris.evaluation.quiet import quiet
 from celeris.evaluation.units import NegativeLogLikelihood, text_size
 from celeris.typing import Float
 
@@ -45,11 +44,26 @@ class ScoredTexts:
         return sum((nll for nll in self.per_text if nll is not None), NegativeLogLikelihood(0.0, 0, 0, 0))
 
 
+class Window(NamedTuple):
+    """Tokens start … stop of a text; the first `context` of them were scored in the window before."""
+
+    start: int
+    stop: int
+    context: int
+
+
 class Scorer(Protocol):
-    """Whatever can say how likely a text is. `definition` is printed beside each figure, first-token rule included."""
+    """Whatever can say how likely a text is.
+
+    `definition` is printed beside each figure, first-token rule included; `scoring` is what two figures must share to
+    be compared, as plain JSON values.
+    """
 
     name: str
     definition: str
+    scoring: dict[str, Any]
+
+    def tokenize(self, text: str) -> list[int]: ...
 
     def score(self, texts: Sequence[str]) -> ScoredTexts: ...
 
@@ -59,7 +73,10 @@ class SmolLM2:
 
     Args:
         cache_dir: where the converted weights (about 270 MB) are kept.
-        window: tokens the scorer sees at once, the start token included; windows do not overlap.
+        window: tokens the scorer sees at once, the start token included.
+        stride: tokens from the beginning of a window to that of the next, at most window − 1; None: window − 1, no
+            overlap. With a smaller one, the first window − 1 − stride tokens of every window but the first are
+            context and are not scored again.
         batch_tokens: tokens of one forward pass; bounds the memory of the logits (49,152 floats a token).
         device: where it runs, float32 on a CPU and bfloat16 elsewhere; None: a CUDA GPU if there is one, else the CPU.
 
@@ -75,22 +92,37 @@ class SmolLM2:
         self,
         cache_dir: str | Path,
         window: int = 256,
+        stride: int | None = None,
         batch_tokens: int = 1024,
         device: str | torch.device | None = None,
     ):
         if window < 2:
             raise CelerisError(f"The scorer's window is {window} tokens; it needs at least 2.")
+        if stride is not None and not 1 <= stride < window:
+            raise CelerisError(f"The scorer's stride is {stride}; with a window of {window} it is 1 … {window - 1}.")
         self.cache_dir = Path(cache_dir)
         self.window = window
+        self.stride = stride or window - 1
         self.batch_tokens = batch_tokens
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.dtype = torch.float32 if self.device.type == "cpu" else torch.bfloat16
         self.name = "SmolLM2-135M-Instruct (Q4_1)"
         precision = str(self.dtype).removeprefix("torch.")
+        context = window - 1 - self.stride
+        overlap = f", of which {context} only give context to the next window's" if context else " without overlap"
         self.definition = (
-            f"exp(nats/token) over all tokens of all texts under {self.name}; windows of {window} tokens without "
-            f"overlap, each begun with <|endoftext|>, the first token scored too; {precision}"
+            f"exp(nats/token) over all tokens of all texts under {self.name}; windows of {window} tokens{overlap}, "
+            f"each begun with <|endoftext|>, the first token scored too; {precision}"
         )
+        self.scoring: dict[str, Any] = {
+            "scorer": self.name,
+            "weights": self.sha256[:12],
+            "tokenizer": "of SmolLM2, 49,152 tokens",
+            "window": window,
+            "stride": self.stride,
+            "bos": "each window is begun with <|endoftext|>; the first token of a text is scored after it",
+            "dtype": precision,
+        }
         self._model: Any = None
         self._tokenizer: Any = None
 
@@ -108,16 +140,16 @@ class SmolLM2:
         """
         self._load()
         sequences = [self.tokenize(text) if text.strip() else [] for text in texts]
-        body = self.window - 1
         windows = [
-            (i, ids[start : start + body]) for i, ids in enumerate(sequences) for start in range(0, len(ids), body)
+            (i, ids[w.start : w.stop], w.context) for i, ids in enumerate(sequences) for w in self.windows(len(ids))
         ]
         windows.sort(key=lambda item: -len(item[1]))  # equal lengths together: little padding
         nats = [0.0] * len(texts)
         while windows:
             rows = max(1, self.batch_tokens // (len(windows[0][1]) + 1))
             batch, windows = windows[:rows], windows[rows:]
-            for (i, _), value in zip(batch, self._nats([ids for _, ids in batch]).tolist(), strict=True):
+            values = self._nats([ids for _, ids, _ in batch], [context for _, _, context in batch]).tolist()
+            for (i, _, _), value in zip(batch, values, strict=True):
                 nats[i] += value
         records: list[NegativeLogLikelihood | None] = []
         for text, ids, value in zip(texts, sequences, nats, strict=True):
@@ -125,14 +157,23 @@ class SmolLM2:
             records.append(NegativeLogLikelihood(value, len(ids), size.characters, size.bytes) if ids else None)
         return ScoredTexts(records, sequences)
 
-    def _nats(self, windows: list[list[int]]) -> Float[Tensor, "n"]:
-        """(n,) float64 −ln p of each window, the start token given."""
+    def windows(self, tokens: int) -> list[Window]:
+        """Windows over a text of so many tokens. Every token is scored in exactly one of them."""
+        body = self.window - 1
+        found = [Window(0, min(body, tokens), 0)] if tokens else []
+        while found and found[-1].stop < tokens:
+            start = found[-1].start + self.stride
+            found.append(Window(start, min(start + body, tokens), body - self.stride))
+        return found
+
+    def _nats(self, windows: list[list[int]], contexts: list[int]) -> Float[Tensor, "n"]:
+        """(n,) float64 −ln p of each window's tokens behind its context, the start token given."""
         longest = max(len(ids) for ids in windows)
         tokens = torch.full((len(windows), longest + 1), self.start_id, device=self.device)
         real = torch.zeros((len(windows), longest), dtype=torch.bool, device=self.device)
-        for row, ids in enumerate(windows):
+        for row, (ids, context) in enumerate(zip(windows, contexts, strict=True)):
             tokens[row, 1 : len(ids) + 1] = torch.tensor(ids, device=self.device)
-            real[row, : len(ids)] = True
+            real[row, context : len(ids)] = True
         # Padding stands on the right of a causal model: no real position sees it, so no attention mask is needed.
         hidden = self._model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
         logits = self._model.lm_head(hidden).float()
@@ -152,7 +193,7 @@ class SmolLM2:
             raise CelerisError(f"The scorer needs `transformers` ({error}); run `make install`.") from error
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.encode_special_tokens = True
-        with _quiet():
+        with quiet():
             model = LlamaForCausalLM.from_pretrained(folder, dtype=self.dtype, local_files_only=True)
         self._model = model.to(self.device).eval().requires_grad_(False)  # type: ignore[arg-type]
 
@@ -162,7 +203,7 @@ class SmolLM2:
         try:
             from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-            with _quiet():
+            with quiet():
                 tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name, local_files_only=True)
                 model = AutoModelForCausalLM.from_pretrained(
                     source.parent,
@@ -177,7 +218,7 @@ class SmolLM2:
                 "run `make install`."
             ) from error
         self.cache_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.cache_dir, prefix=".scorer-") as temporary, _quiet():
+        with tempfile.TemporaryDirectory(dir=self.cache_dir, prefix=".scorer-") as temporary, quiet():
             made = Path(temporary) / folder.name
             model.save_pretrained(made)
             tokenizer.save_pretrained(made)
@@ -202,17 +243,3 @@ class SmolLM2:
                 "install that version again."
             )
         return path
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the loader's progress bars and notes off the terminal; errors still come as exceptions."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.set_verbosity(level)

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from celeris.errors import CelerisError
-from celeris.evaluation.record import Subject
+from celeris.evaluation.decoders import Choices, decoders
+from celeris.evaluation.record import Decoder, Subject, describe_solver
 from celeris.evaluation.scorer import ScoredTexts
+from celeris.evaluation.slug import slug
+from celeris.evaluation.store import Store
 from celeris.evaluation.units import NegativeLogLikelihood, text_size
 from celeris.tokenizer import TextTokenizer, character_backend
 
@@ -30,27 +34,71 @@ def character_tokenizer(text: str = PROSE) -> TextTokenizer:
 class FakeOutput:
     sequences: Sequence[Sequence[int]]
     nfe: Sequence[int] = ()
+    context_passes: Sequence[int] = ()
 
 
 class FakeModel(nn.Module):
-    """Has what a report reads of a model."""
+    """Has what a report reads of a model. Its text comes from `sampler`, and it has the decoders of a diffusion model.
 
+    Args:
+        tokenizer: the model's.
+        sampler: (model, prompts, **arguments) → `FakeOutput`; None: it cannot write.
+        next_token: it can also write token by token.
+    """
+
+    system = "fake"
     max_length = 64
     block_length = 16
     stagger = 0.0
-    has_next_token_head = False
     weight_hash = "0123456789ab"
     num_parameters = 7
 
-    def __init__(self, tokenizer: TextTokenizer | None):
+    def __init__(
+        self,
+        tokenizer: TextTokenizer | None,
+        sampler: Callable[..., FakeOutput] | None = None,
+        next_token: bool = False,
+    ):
         super().__init__()
         self.tokenizer = tokenizer
+        self.sampler = sampler
+        self.has_next_token_head = next_token
         self.weight = nn.Parameter(torch.zeros(7))
         self.info: dict[str, Any] = {"step": 123}
+        self.spec: dict[str, Any] = {"_target_": "fake"}
 
     @property
     def device(self) -> torch.device:
         return self.weight.device
+
+
+@decoders.register
+def _(model: FakeModel, choices: Choices) -> list[Decoder]:
+    assert model.sampler is not None
+    found = []
+    for temperature in choices.temperatures:
+        for name, solver in choices.solvers.items():
+            for steps in choices.num_inference_steps:
+                words = [f"{steps} steps", *([name] if len(choices.solvers) > 1 else []), f"T {temperature:g}"]
+                setting = {
+                    "decoder": "diffusion",
+                    "num_inference_steps": steps,
+                    "solver_name": name,
+                    "solver": describe_solver(solver),
+                    "temperature": temperature,
+                    "stagger": model.stagger,
+                    "block_length": model.block_length,
+                }
+                write = partial(model.sampler, num_inference_steps=steps, solver=solver, temperature=temperature)
+                key = f"fake/steps_{steps}/{slug(name)}/t{temperature:g}"
+                found.append(Decoder(key, ", ".join(["fake", *words]), setting, write))
+    if model.has_next_token_head:
+        for temperature in choices.autoregressive_temperatures:
+            setting = {"decoder": "autoregressive", "num_inference_steps": None, "temperature": temperature}
+            write = partial(model.sampler, temperature=temperature)
+            key = f"fake/next_token/t{temperature:g}"
+            found.append(Decoder(key, f"fake, next token, T {temperature:g}", setting, write))
+    return found
 
 
 @dataclass
@@ -97,6 +145,10 @@ class FakeScorer:
 
     def __init__(self):
         self.read: list[str] = []
+        self.scoring: dict[str, Any] = {"scorer": self.name, "window": 8}
+
+    def tokenize(self, text: str) -> list[int]:
+        return [ord(c) for c in text]
 
     def score(self, texts: Sequence[str]) -> ScoredTexts:
         self.read += texts
@@ -113,6 +165,10 @@ class MissingScorer:
 
     name = "missing scorer"
     definition = "none"
+    scoring: dict[str, Any] = {"scorer": name}
+
+    def tokenize(self, text: str) -> list[int]:
+        raise CelerisError("The scorer's weights are missing: install the package `some-weights`.")
 
     def score(self, texts: Sequence[str]) -> ScoredTexts:
         raise CelerisError("The scorer's weights are missing: install the package `some-weights`.")
@@ -137,10 +193,17 @@ class FakeSampler:
         solver, steps = arguments.get("solver"), arguments.get("num_inference_steps", 0)
         calls = len(solver.path([float(t) for t in range(steps, -1, -1)])) - 1 if solver else steps
         blocks = -(-length // model.block_length)
-        return FakeOutput(rows, [calls * blocks] * len(rows))
+        passes = blocks if steps else length  # each block is read once when it is done; token by token, each token
+        return FakeOutput(rows, [calls * blocks] * len(rows), [passes] * len(rows))
 
 
-def subject(write: Callable[[int, int], str] = lambda row, steps: PROSE, **data: Any) -> Subject:
+def subject(
+    write: Callable[[int, int], str] = lambda row, steps: PROSE,
+    *,
+    next_token: bool = False,
+    store: Store | None = None,
+    **data: Any,
+) -> Subject:
     tokenizer = character_tokenizer()
-    sampler = FakeSampler(tokenizer, write)
-    return Subject(FakeModel(tokenizer), FakeData(tokenizer, **data), tokenizer, sampler, seed=5)
+    model = FakeModel(tokenizer, FakeSampler(tokenizer, write), next_token)
+    return Subject(model, FakeData(tokenizer, **data), tokenizer, seed=5, store=store or Store())
