@@ -39,6 +39,7 @@ ONLY_IN = {
     "omegaconf": {"config", "tasks"},
 }
 OPTIONAL = {"flash_attn", "flash_attn_interface", "wandb", "transformers", "datasets", "pyarrow", "gguf"}
+OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort"}
 
 
 def room(path: Path) -> str:
@@ -83,9 +84,9 @@ def test_every_package_it_imports_is_declared() -> None:
     pinned = set(re.findall(r"^([\w-]+)[=<]", (ROOT / "requirements.txt").read_text(), flags=re.M))
     found = {module.split(".")[0] for path in MODULES for module in imported(path)}
     others = found - set(sys.stdlib_module_names) - {"celeris"}
-    names = {"hydra": "hydra-core", "omegaconf": "hydra-core"}
+    names = {"hydra": "hydra-core", "omegaconf": "hydra-core", "mauve": "mauve-text", "rouge_score": "rouge-score"}
     assert {names.get(name, name) for name in others - OPTIONAL} <= declared & pinned
-    assert {name for name in others & OPTIONAL if not name.startswith("flash_attn")} <= pinned
+    assert {names.get(name, name) for name in others & OPTIONAL if not name.startswith("flash_attn")} <= pinned
 
 
 def test_every_room_is_in_the_list() -> None:

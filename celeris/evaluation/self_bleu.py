@@ -10,8 +10,9 @@ from celeris.streams import generator
 MOST_TEXTS = 64
 
 DEFINITION = (
-    f"BLEU-4 of each text with all others as references, mean over texts, 0 … 100: sacrebleu's sentence BLEU, tokenizer "
-    f"13a, smoothing exp, effective order; of at most {MOST_TEXTS} texts with something in them, drawn without replacement"
+    "BLEU-4 of each text with all others as references, mean over texts, 0 … 100: sacrebleu's sentence BLEU, tokenizer "
+    f"13a, smoothing exp, effective order; of at most {MOST_TEXTS} texts with something in them, drawn without "
+    "replacement"
 )
 
 
