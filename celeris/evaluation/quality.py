@@ -14,8 +14,8 @@ from celeris.evaluation.plots import quality_by_steps, quality_frontier
 from celeris.evaluation.quality_figures import DEFINITION_OF_CALLS, Measured, Texts, quality_tables, slug
 from celeris.evaluation.record import AUTOREGRESSIVE, Output, Sample, Section, Subject, describe_solver, synchronize
 from celeris.evaluation.scorer import Scorer
-from celeris.evaluation.speed import real_tokens
 from celeris.evaluation.text_metrics import DEFINITIONS, WordVocabulary, describe, entropy
+from celeris.evaluation.timing import real_tokens
 from celeris.evaluation.windows import text_windows
 from celeris.noise.path import fitting_stagger
 from celeris.sampling import DDIM, Solver
