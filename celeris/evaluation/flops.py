@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from celeris.evaluation.record import synchronize
+from celeris.sampling.device import synchronize
 
 DEFINITION = (
     "FLOPs of matrix products, convolutions and attention in one call (a multiplication and an addition count as two; "

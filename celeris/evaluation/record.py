@@ -1,14 +1,13 @@
 """What a metric is given and what it hands back. The report renders sections without knowing which metric made them."""
 
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from celeris import __version__
 from celeris.evaluation.store import Store
+from celeris.sampling.device import synchronize as synchronize
 from celeris.tokenizer import TextTokenizer
 
 
@@ -132,28 +131,9 @@ class Metric(Protocol):
     def __call__(self, subject: Subject) -> Section: ...
 
 
-def environment() -> dict[str, Any]:
-    """Versions and hardware of this process."""
-    return {
-        "celeris": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "platform": f"{platform.system()} {platform.machine()}",
-        "threads": torch.get_num_threads(),
-    }
-
-
 def device_name(device: torch.device) -> str:
     """The GPU's name, or the kind of device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for work queued on `device`, so that a clock read next is honest."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 def describe_solver(solver: Any) -> str:

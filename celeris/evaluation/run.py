@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from celeris.errors import CelerisError
-from celeris.evaluation.record import Metric, Section, Subject, environment
+from celeris.evaluation.machine import describe_machine
+from celeris.evaluation.record import Metric, Section, Subject
 from celeris.evaluation.report import Report
 from celeris.evaluation.store import Store
 
@@ -73,7 +74,7 @@ def evaluate(
             print(f"evaluating: {name}", flush=True)
         sections[name] = metric(subject)
     source = {"checkpoint": checkpoint} if checkpoint else {}
-    report = Report({**source, **subject.provenance()}, data.describe(), environment(), sections, warnings)
+    report = Report({**source, **subject.provenance()}, data.describe(), describe_machine(), sections, warnings)
     report.reused = list(subject.store.found)
     if output_dir is not None:
         report.save(output_dir)

@@ -13,11 +13,12 @@ from celeris.evaluation.decoders import Choices, decoders
 from celeris.evaluation.flops import count_flops, matmul_peak
 from celeris.evaluation.machine import describe_machine, load_average, package_version
 from celeris.evaluation.memory import Memory, peak_memory
-from celeris.evaluation.record import Decoder, Output, Section, Subject, synchronize
+from celeris.evaluation.record import Decoder, Output, Section, Subject
 from celeris.evaluation.speed_tables import scalars, tables, tokens_by_batch
 from celeris.evaluation.timing import DEFINITIONS, Call, relative, rounds, summarize, time_call
 from celeris.evaluation.windows import text_windows
 from celeris.sampling import Solver
+from celeris.sampling.device import synchronize
 
 DEFINITION = {**DEFINITIONS, "flops": flops.DEFINITION, "peak_memory": memory.DEFINITION}
 PEAK_REPEATS = 3  # of the large matrix product, in each round

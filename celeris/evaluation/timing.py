@@ -25,8 +25,8 @@ DEFINITIONS = {
     "is written token by token, the whole text where nothing is committed before the end",
     "latency": "seconds of a call that writes `batch` rows of `length` tokens; percentiles over the timed calls, "
     "interpolated, so that p99 of a few calls is about the slowest of them",
-    "forwards": "passes of the network in one call, over all rows together: denoiser calls and context passes; mean "
-    "over the timed calls",
+    "forwards": "passes of the network, denoiser calls and context passes, of the row of a call that took most; rows "
+    "share passes; mean over the timed calls",
     "tokens_per_forward": "output tokens of a row divided by the passes that row took, all rows and calls together",
     "relative": "tokens/s divided by those of `relative_to` at the same batch and lengths in the same round; median, "
     "least and greatest of the rounds",
@@ -53,7 +53,7 @@ class Call:
         seconds: of the whole call, measured from outside.
         prefill_seconds, first_block_seconds: as the sampler says; None where it does not.
         sequences: real tokens of each row.
-        denoiser_calls, context_passes: of the whole batch: those of the row that took most.
+        denoiser_calls, context_passes: of the row that took most; rows share them.
         row_passes: passes of either kind, summed over rows.
     """
 

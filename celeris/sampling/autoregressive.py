@@ -8,6 +8,7 @@ from torch import Tensor
 
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
+from celeris.sampling.device import synchronize
 from celeris.sampling.output import GenerateOutput
 from celeris.sampling.request import prepare
 from celeris.typing import Logits
@@ -44,7 +45,8 @@ def generate_autoregressive(
         lengths = lengths.clamp_min(1)
     context = model.encode_context(ids, lengths)
     logits = model.following_logits(context)
-    prefill = time.perf_counter() - began
+    synchronize(model.device)  # once a call: what is queued is not yet done
+    prefill, first_token = time.perf_counter() - began, None
     rows = len(ids)
     sequences: list[list[int]] = [[] for _ in range(rows)]
     finished = [False] * rows
@@ -54,6 +56,8 @@ def generate_autoregressive(
             finished[row] |= value == model.eos_id
             if not finished[row]:
                 sequences[row].append(value)
+        if first_token is None:  # it has been read, so the device has finished
+            first_token = time.perf_counter() - began
         if all(finished) or position + 1 == max_new_tokens:
             break
         context = model.encode_context(token[:, None], past=context)
@@ -64,9 +68,11 @@ def generate_autoregressive(
         sequences=sequences,
         finish_reasons=["stop" if done else "length" for done in finished],
         nfe=[0] * rows,
-        context_passes=[len(tokens) + 1 for tokens in sequences],
+        # The first token follows from the prefill; the last is read into the context only if EOS was asked after it.
+        context_passes=[len(tokens) + done for tokens, done in zip(sequences, finished, strict=True)],
         seconds=time.perf_counter() - began,
         prefill_seconds=prefill,
+        first_block_seconds=first_token,
     )
 
 

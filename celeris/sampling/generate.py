@@ -7,6 +7,7 @@ import torch
 
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
+from celeris.sampling.device import synchronize
 from celeris.sampling.grids import Grid
 from celeris.sampling.guidance import Guidance, Guided, standard_guidance
 from celeris.sampling.output import GenerateOutput, StepEnd
@@ -77,7 +78,8 @@ def generate(
     reasons, nfe = ["length"] * len(rows), [0] * len(rows)
     passes = [int(request.ids.shape[1] > 0)] * len(rows)
     context = model.encode_context(request.ids, request.lengths)
-    prefill = time.perf_counter() - began
+    synchronize(model.device)  # once a call: what is queued is not yet done
+    prefill, first_block = time.perf_counter() - began, None
     block = 0
     while rows:
         generators = [request.generators[row] for row in rows]
@@ -102,6 +104,8 @@ def generate(
             elif len(sequences[row]) + len(tokens) < max_new_tokens:
                 going.append(place)
             sequences[row] += tokens
+        if first_block is None:  # the ids have been read, so the device has finished the block
+            first_block = time.perf_counter() - began
         if going:
             if len(going) < len(rows):
                 keep = torch.tensor(going, device=model.device)
@@ -121,4 +125,5 @@ def generate(
         context_passes=passes,
         seconds=time.perf_counter() - began,
         prefill_seconds=prefill,
+        first_block_seconds=first_block,
     )

@@ -38,7 +38,10 @@ class GenerateOutput:
         finish_reasons: "stop" (EOS) or "length".
         nfe: denoiser calls each row took.
         context_passes: calls that wrote context (prefill and commits) each row took.
-        seconds: wall time of the whole call, `prefill_seconds` of its prefill.
+        seconds: wall time of the whole call.
+        prefill_seconds: until the prompt was read into the context; of what writes token by token, until the logits
+            of the first token were there. The device has finished by then.
+        first_block_seconds: from the call to its first committed text (a block, a token); None where it is not known.
     """
 
     prompts: list[str]
@@ -49,6 +52,7 @@ class GenerateOutput:
     context_passes: list[int]
     seconds: float
     prefill_seconds: float
+    first_block_seconds: float | None = None
     settings: dict[str, object] = field(default_factory=dict)
 
     @property
