@@ -1,6 +1,6 @@
 """Generative perplexity at equal entropy.
 
-A lower temperature buys perplexity with entropy, so solvers compare only where their entropies are the same.
+A lower temperature buys perplexity with entropy, so decoders compare only where their entropies are the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ BELOW_REAL = (0.0, 0.1)
 
 
 def at_matched_entropy(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Perplexity of each solver and step count at real text's entropy, from what its temperatures gave.
+    """Perplexity of each decoder at real text's entropy, from what its temperatures gave.
 
     Between the two temperatures whose entropies enclose the wanted one, the logarithm of the perplexity is linear in
     the entropy. Outside of what was measured there is no figure (None).
@@ -24,16 +24,11 @@ def at_matched_entropy(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, 
         settings: records of the report; those without a perplexity are left out.
 
     Returns:
-        One record a solver and step count that has two temperatures or more: the temperature whose entropy is
-        nearest, that setting's entropy minus real text's of the same lengths (nats), and nats below real text ->
-        perplexity.
+        One record a decoder that was measured at two temperatures or more: the temperature whose entropy is nearest,
+        that setting's entropy minus real text's of the same lengths (nats), and nats below real text -> perplexity.
     """
-    groups: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
-    for setting in settings:
-        if setting["gen_ppl"] is not None:
-            groups.setdefault((setting["num_inference_steps"], setting["solver_name"]), []).append(setting)
     found = []
-    for (steps, name), group in groups.items():
+    for key, group in families([setting for setting in settings if setting["gen_ppl"] is not None]).items():
         if len(group) < 2:
             continue
         group = sorted(group, key=_excess)
@@ -43,8 +38,8 @@ def at_matched_entropy(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, 
         at = [np.interp(-below, excess, logs, left=np.nan, right=np.nan) for below in BELOW_REAL]
         found.append(
             {
-                "num_inference_steps": steps,
-                "solver_name": name,
+                "key": key,
+                "label": group[0]["label"].rpartition(", T ")[0],
                 "nearest_temperature": nearest["temperature"],
                 "nearest_excess": _excess(nearest),
                 "gen_ppl": {
@@ -56,6 +51,14 @@ def at_matched_entropy(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, 
     return found
 
 
+def families(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Settings that differ in nothing but their temperature, by their key without it."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for setting in settings:
+        groups.setdefault(setting["key"].rpartition("/t")[0], []).append(setting)
+    return groups
+
+
 def _excess(setting: Mapping[str, Any]) -> float:
     return float(setting["entropy"] - setting["real_entropy_same_length"])
 
@@ -64,7 +67,7 @@ def matched_table(matched: Sequence[Mapping[str, Any]]) -> Table:
     """The records of `at_matched_entropy`, one a row."""
     rows = [
         [
-            f"{record['num_inference_steps']} steps, {record['solver_name']}",
+            record["label"],
             *("–" if value is None else f"{value:.1f}" for value in record["gen_ppl"].values()),
             f"{record['nearest_temperature']:g}",
             f"{record['nearest_excess']:+.2f}",

@@ -1,238 +1,148 @@
-"""Quality of unconditional samples per step count, temperature and solver, with real held-out text of the same length
-beside it."""
+"""Quality of unconditional samples of every decoder, with real held-out text of the same length beside it."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import product
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from celeris.errors import CelerisError
+from celeris.evaluation.bench import Bench, Closeness
+from celeris.evaluation.decoders import Choices, decoders
 from celeris.evaluation.matched_entropy import at_matched_entropy, matched_table
+from celeris.evaluation.memorisation import DEFINITIONS as COPIED
 from celeris.evaluation.plots import quality_by_steps, quality_frontier
-from celeris.evaluation.quality_figures import DEFINITION_OF_CALLS, Measured, Texts, quality_tables, slug
-from celeris.evaluation.record import AUTOREGRESSIVE, Output, Sample, Section, Subject, describe_solver, synchronize
+from celeris.evaluation.quality_figures import DEFINITIONS as OWN
+from celeris.evaluation.quality_figures import SAMPLES_FOR_MAUVE, Measured, mauve_flag
+from celeris.evaluation.quality_tables import quality_tables
+from celeris.evaluation.reading import DEFINITIONS as READING
+from celeris.evaluation.record import Decoder, Sample, Section, Subject
+from celeris.evaluation.samples import write
 from celeris.evaluation.scorer import Scorer
-from celeris.evaluation.text_metrics import DEFINITIONS, WordVocabulary, describe, entropy
-from celeris.evaluation.timing import real_tokens
+from celeris.evaluation.self_bleu import DEFINITION as SELF_BLEU
+from celeris.evaluation.text_metrics import DEFINITIONS
 from celeris.evaluation.windows import text_windows
-from celeris.noise.path import fitting_stagger
 from celeris.sampling import DDIM, Solver
 
-
-@dataclass(frozen=True)
-class _Yardstick:
-    """What every setting is held against."""
-
-    windows: list[list[int]]
-    vocabulary: WordVocabulary
-    scorer: Scorer | None
-
-
-class _Setting(NamedTuple):
-    steps: int
-    temperature: float
-    name: str
-    solver: Solver
+REAL_TEXT = "real text"
 
 
 class Quality:
-    """Samples for every step count, temperature and solver, measured; only the generative perplexity needs a scorer.
+    """Samples of every decoder of the model (`celeris.evaluation.decoders`), measured and kept.
 
     Args:
         scorer: reads the texts; when it cannot be loaded its figures are left out and the reason is reported.
-        num_inference_steps: solver steps a block; the report also says how many denoiser calls they were.
-        temperatures: of the sampler.
+        mauve: closeness to real text; None: not measured.
+        num_inference_steps: solver steps a block.
+        masked_steps: steps of a masked-diffusion model.
+        temperatures: of diffusion and masked diffusion.
+        autoregressive_temperatures: of what writes token by token, and so needs no sharpening.
         solvers: name → solver; full renoising when None.
         num_samples: rows a setting; row k has seed `subject.seed + k`, the same for every setting.
         length: tokens a row; None: the model's window.
-        autoregressive_temperature: of the second decoder, which draws its tokens and so needs no sharpening.
         batch_size: rows generated at once.
         score_characters: the scorer reads whole samples up to this many characters a setting.
+        self_bleu_texts: samples of a setting that are compared with one another.
+        copied_characters: of the training text, searched for copied spans.
         show: samples of each setting that the report prints.
-
-    The autoregressive decoder of a model that has one is measured in the same way, for comparison.
     """
 
     def __init__(
         self,
         scorer: Scorer,
+        mauve: Closeness | None = None,
         num_inference_steps: Sequence[int] = (2, 4, 8, 16),
+        masked_steps: Sequence[int] = (32, 64, 128, 256),
         temperatures: Sequence[float] = (0.7,),
+        autoregressive_temperatures: Sequence[float] = (1.0,),
         solvers: Mapping[str, Solver] | None = None,
         num_samples: int = 64,
         length: int | None = None,
-        autoregressive_temperature: float = 1.0,
         batch_size: int = 64,
         score_characters: int = 6_000,
+        self_bleu_texts: int = 64,
+        copied_characters: int = 50_000_000,
         show: int = 2,
     ):
-        if num_samples < 1:
-            raise CelerisError(f"Quality needs at least 1 sample, not num_samples={num_samples}.")
-        solvers = {"eta_1": DDIM(eta=1.0)} if solvers is None else solvers
-        if not num_inference_steps or not temperatures or not solvers:
-            raise CelerisError("Quality needs at least one step count, one temperature and one solver.")
-        if len({slug(name) for name in solvers}) < len(solvers):
-            raise CelerisError(f"Names of solvers must differ in letters or digits, unlike {', '.join(solvers)}.")
+        for name, value in (("num_samples", num_samples), ("batch_size", batch_size)):
+            if value < 1:
+                raise CelerisError(f"Quality needs {name} of at least 1, not {value}.")
         self.scorer = scorer
-        self.settings = [
-            _Setting(steps, temperature, name, solver)
-            for steps, temperature, (name, solver) in product(num_inference_steps, temperatures, solvers.items())
-        ]
-        self.varies = [len(values) > 1 for values in (num_inference_steps, solvers, temperatures)]
+        self.mauve = mauve
+        self.choices = Choices(
+            num_inference_steps=num_inference_steps,
+            masked_steps=masked_steps,
+            temperatures=temperatures,
+            autoregressive_temperatures=autoregressive_temperatures,
+            solvers={"eta_1": DDIM(eta=1.0)} if solvers is None else solvers,
+        )
         self.num_samples = num_samples
         self.length = length
-        self.autoregressive_temperature = autoregressive_temperature
         self.batch_size = batch_size
         self.score_characters = score_characters
+        self.self_bleu_texts = self_bleu_texts
+        self.copied_characters = copied_characters
         self.show = show
 
     def __call__(self, subject: Subject) -> Section:
         length = self.length or subject.model.max_length
-        windows = text_windows(subject.data.val_texts(), subject.tokenizer, self.num_samples, length)
+        found = text_windows(subject.data.val_texts(), subject.tokenizer, 2 * self.num_samples, length)
+        windows, others = _spaced(found, self.num_samples)
         if not windows:
             raise CelerisError("The held-out text is empty, so there is nothing to compare samples with.")
-        unavailable: list[str] = []
-        try:
-            self.scorer.score(["A first text."])
-        except CelerisError as error:
-            unavailable.append(f"Generative perplexity is left out. {error}")
-        yardstick = _Yardstick(
-            windows, WordVocabulary(subject.data.train_texts()), None if unavailable else self.scorer
+        bench = Bench(
+            subject,
+            self.scorer,
+            windows,
+            others,
+            self.mauve,
+            self.score_characters,
+            self.self_bleu_texts,
+            self.copied_characters,
         )
-        reference = Texts(windows, [subject.tokenizer.decode(ids) for ids in windows])
-        setting = {"length": length, "num_samples": len(windows)}
-        real = self._measure(subject, "real text", setting, reference, yardstick)
-        measured = []
-        for steps, temperature, name, solver in self.settings:
-            decoder = partial(subject.generate, num_inference_steps=steps, solver=solver, temperature=temperature)
-            calls = self._warm_up(subject, decoder, length)
-            setting = {
-                "num_inference_steps": steps,
-                "nfe_per_block": calls,
-                "solver_name": name,
-                "solver": describe_solver(solver),
-                "temperature": temperature,
-                "stagger": fitting_stagger(subject.model.stagger, steps),
-                "block_length": subject.model.block_length,
-            }
-            words = self._words(setting)
-            named = [word for word, varies in zip(words, self.varies, strict=True) if varies] or words[:1]
-            label = ", ".join(named) + (f" ({calls} calls)" if calls != steps else "")
-            measured.append(self._setting(subject, label, setting, decoder, length, yardstick))
-        second = None
-        if subject.autoregressive is not None:
-            temperature = self.autoregressive_temperature
-            decoder = partial(subject.autoregressive, temperature=temperature)
-            setting = {"num_inference_steps": None, "temperature": temperature, "block_length": 1}
-            self._warm_up(subject, decoder, length)
-            label = f"{AUTOREGRESSIVE}, T {temperature:g}"
-            second = self._setting(subject, label, setting, decoder, length, yardstick)
-        return self._section(subject, real, measured, second, yardstick, unavailable)
+        real = bench.real({"system": REAL_TEXT, "length": length, "num_samples": len(windows)})
+        chosen = decoders(subject.model, self.choices)
+        measured = [self._measure(subject, bench, decoder, length) for decoder in chosen]
+        return self._section(subject, bench, real, measured)
 
-    @staticmethod
-    def _words(setting: Mapping[str, Any]) -> list[str]:
-        """What can vary, in words: steps, solver, temperature."""
-        return [f"{setting['num_inference_steps']} steps", setting["solver_name"], f"T {setting['temperature']:g}"]
-
-    def _warm_up(self, subject: Subject, decoder: Callable[..., Output], length: int) -> int:
-        """One block of one row, before the clock runs; the denoiser calls it took."""
-        return self._generate(subject, decoder, min(length, subject.model.block_length), 1).calls
-
-    def _setting(
-        self,
-        subject: Subject,
-        label: str,
-        setting: dict[str, Any],
-        decoder: Callable[..., Output],
-        length: int,
-        yardstick: _Yardstick,
-    ) -> Measured:
-        samples = self._generate(subject, decoder, length, self.num_samples)
+    def _measure(self, subject: Subject, bench: Bench, decoder: Decoder, length: int) -> Measured:
+        samples = write(subject, decoder, length, self.num_samples, self.batch_size)
         setting = {
-            **setting,
+            **subject.provenance(),
+            **decoder.setting,
             "length": length,
             "num_samples": len(samples.texts),
+            "batch_size": self.batch_size,
             "seeds": f"{subject.seed} … {subject.seed + self.num_samples - 1}, one a row",
         }
-        return self._measure(subject, label, setting, samples, yardstick)
+        return bench.measure(decoder.key, decoder.label, setting, samples)
 
-    def _generate(self, subject: Subject, decoder: Callable[..., Output], length: int, count: int) -> Texts:
-        tokenizer, device = subject.tokenizer, subject.model.device
-        sequences: list[list[int]] = []
-        calls = 0
-        synchronize(device)
-        start = time.perf_counter()
-        for first in range(0, count, self.batch_size):
-            output = decoder(
-                subject.model,
-                [""],
-                num_samples=min(self.batch_size, count - first),
-                max_new_tokens=length,
-                seed=subject.seed + first,
-            )
-            sequences += [real_tokens(ids, tokenizer.eos_id, tokenizer.pad_id) for ids in output.sequences]
-            calls += sum(output.nfe)
-        synchronize(device)
-        seconds = time.perf_counter() - start
-        return Texts(sequences, [tokenizer.decode(ids) for ids in sequences], seconds, calls)
-
-    def _measure(
-        self, subject: Subject, label: str, setting: dict[str, Any], samples: Texts, yardstick: _Yardstick
-    ) -> Measured:
-        if subject.progress:
-            print(f"quality: {label}", flush=True)
-        windows = yardstick.windows
-        same_length = [windows[k % len(windows)][: len(ids)] for k, ids in enumerate(samples.sequences)]
-        return Measured(
-            label,
-            setting,
-            samples,
-            describe(samples.sequences, samples.texts, yardstick.vocabulary, subject.tokenizer.unk_id),
-            yardstick.scorer.score(self._affordable(samples.texts)) if yardstick.scorer else None,
-            sum(map(entropy, same_length)) / len(same_length),
-        )
-
-    def _affordable(self, texts: list[str]) -> list[str]:
-        """The first texts, whole, that fit into `score_characters`; at least one."""
-        kept, characters = 1, len(texts[0])
-        while kept < len(texts) and characters + len(texts[kept]) <= self.score_characters:
-            characters += len(texts[kept])
-            kept += 1
-        return texts[:kept]
-
-    def _section(
-        self,
-        subject: Subject,
-        real: Measured,
-        measured: list[Measured],
-        second: Measured | None,
-        yardstick: _Yardstick,
-        unavailable: list[str],
-    ) -> Section:
-        provenance = subject.provenance()
-        scorer = yardstick.scorer
-        scored_by = {"scorer": scorer.name, "gen_ppl": scorer.definition} if scorer else {"scorer": None}
+    def _section(self, subject: Subject, bench: Bench, real: Measured, measured: list[Measured]) -> Section:
+        scorer = None if real.scored["texts_scored"] == 0 else self.scorer
+        mauve = self.mauve if any(m.compared["mauve"] is not None for m in measured) else None
 
         def entry(m: Measured) -> dict[str, Any]:
-            made = {"label": m.label, **provenance, **m.setting, "scorer": scored_by["scorer"]}
+            made = {"key": m.key, "label": m.label, **m.setting, "scorer": scorer.name if scorer else None}
             return {**made, **m.figures(), "flags": m.flags(real), "texts": m.samples.texts}
 
         settings = [entry(m) for m in measured]
         matched = at_matched_entropy(settings)
         record = {
-            "definitions": {**DEFINITIONS, "calls_per_token": DEFINITION_OF_CALLS, **scored_by},
-            "training_words": len(yardstick.vocabulary),
+            "definitions": self._definitions(scorer, mauve),
+            "scoring": {
+                **(scorer.scoring if scorer else {"scorer": None}),
+                "length": real.setting["length"],
+                "num_samples": self.num_samples,
+                "score_characters": self.score_characters,
+                "mauve": mauve.name if mauve else None,
+                "real_text": subject.data.describe().get("fingerprint"),
+            },
             "real_text": entry(real),
             "settings": settings,
             "at_matched_entropy": matched,
-            "autoregressive": entry(second) if second else None,
         }
-        decoded = [*measured, *([second] if second else [])]
-        fixed = [word for word, varies in zip(self._words(settings[0]), self.varies, strict=True) if not varies]
-        title = ", ".join([f"{real.setting['length']} tokens a row", f"{self.num_samples} rows a setting", *fixed])
-        tables = quality_tables(title, decoded, real, scorer.definition if scorer else None)
+        title = f"{real.setting['length']} tokens a row, {self.num_samples} rows a setting"
+        tables = quality_tables(
+            title, measured, real, scorer.definition if scorer else None, mauve.definition if mauve else None
+        )
+        few = [mauve_flag(self.num_samples)] if mauve and self.num_samples < SAMPLES_FOR_MAUVE else []
         plots = {"quality_by_steps": quality_by_steps(record)}
         if scorer:
             plots["quality_frontier"] = quality_frontier(record)
@@ -240,9 +150,28 @@ class Quality:
             "Text quality",
             record,
             [*tables, matched_table(matched)] if matched else tables,
-            flags=[flag for m in decoded for flag in m.flags(real)],
-            unavailable=unavailable,
-            samples=[Sample(m.label, text) for m in decoded for text in m.samples.texts[: self.show]],
+            flags=[*(flag for m in measured for flag in m.flags(real)), *few],
+            unavailable=list(bench.missing.values()),
+            samples=[Sample(m.label, text) for m in measured for text in m.samples.texts[: self.show]],
             plots=plots,
             scalars={name: value for m in measured for name, value in m.scalars().items()},
         )
+
+    @staticmethod
+    def _definitions(scorer: Scorer | None, mauve: Closeness | None) -> dict[str, str | None]:
+        return {
+            **DEFINITIONS,
+            **OWN,
+            **READING,
+            **COPIED,
+            "self_bleu_4": SELF_BLEU,
+            **({"mauve": mauve.definition} if mauve else {}),
+            **({"scorer": scorer.name, "gen_ppl": scorer.definition} if scorer else {"scorer": None}),
+        }
+
+
+def _spaced(windows: Sequence[list[int]], count: int) -> tuple[list[list[int]], list[list[int]]]:
+    """`count` of the windows, evenly spaced, and the rest."""
+    chosen = {k * len(windows) // count for k in range(count)} if len(windows) > count else set(range(len(windows)))
+    rest = [ids for k, ids in enumerate(windows) if k not in chosen]
+    return [windows[k] for k in sorted(chosen)], rest

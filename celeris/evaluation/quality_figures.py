@@ -1,67 +1,36 @@
-"""The figures of one quality setting, what is wrong with them, and how they are laid out."""
+"""The figures of one quality setting, and what is wrong with them."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from celeris.evaluation.record import Table
-from celeris.evaluation.scorer import ScoredTexts
-from celeris.evaluation.text_metrics import DEFINITIONS, TextStatistics, entropy
+from celeris.evaluation.samples import Texts
+from celeris.evaluation.slug import slug
+from celeris.evaluation.text_metrics import TextStatistics
 
 LOW_ENTROPY, HIGH_ENTROPY, LOW_DIVERSITY = "LOW-ENTROPY", "HIGH-ENTROPY", "LOW-DIVERSITY"
-LONG_RUN, REPETITIVE, EMPTY = "LONG-RUN", "REPETITIVE", "EMPTY"
+LONG_RUN, REPETITIVE, EMPTY, COPIED, FEW_SAMPLES = "LONG-RUN", "REPETITIVE", "EMPTY", "COPIED", "FEW-SAMPLES"
 
 LOWEST_ENTROPY, HIGHEST_ENTROPY = 0.9, 1.1  # share of real text's, outside which a setting is flagged
 LEAST_DIVERSITY = 0.7  # distinct-2 as a share of real text's
 LONGEST_RUN = 16
 MOST_EXTRA_REPETITION = 0.1
+MOST_COPIED = 2.0  # spans of the training text, as a multiple of those in held-out text …
+SHORTEST_COPY = 32  # … and in characters: what is shorter is a turn of phrase
+SAMPLES_FOR_MAUVE = 1_000
 
-# heading, figure, format
-QUALITY = (
-    ("gen-PPL", "gen_ppl", ".1f"),
-    ("b/char*", "scorer_bits_per_character", ".2f"),
-    ("entropy", "entropy", ".2f"),
-    ("vs real", "entropy_ratio", ".0%"),
-    ("dist-2", "distinct_2", ".2f"),
-    ("known", "known_word_share", ".1%"),
-    ("c/tok", "calls_per_token", ".2f"),
-    ("tokens/s", "tokens_per_second", ",.0f"),
-)
-DIVERSITY = (
-    ("dist-1", "distinct_1", ".2f"),
-    ("rep-4", "rep_4", ".1%"),
-    ("run", "longest_run", "d"),
-    ("word run", "longest_word_run", "d"),
-    ("UNK", "unk_rate", ".1%"),
-    ("empty", "empty", "d"),
-    ("length", "mean_length", ".1f"),
-)
-SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "known_word_share", "calls_per_token",
-           "tokens_per_second")  # fmt: skip
+SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "self_bleu_4", "known_word_share",
+           "copied_longest", "mauve", "calls_per_token", "tokens_per_forward", "tokens_per_second")  # fmt: skip
 
-DEFINITION_OF_CALLS = "denoiser calls a row took / its output tokens: what solvers and block lengths cost alike"
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Samples of one setting, or real text.
-
-    Attributes:
-        sequences: token ids without EOS and PAD.
-        texts: the same as text.
-        seconds: what making them took; None for real text.
-        calls: denoiser calls over all rows; 0 where no denoiser made them.
-    """
-
-    sequences: list[list[int]]
-    texts: list[str]
-    seconds: float | None = None
-    calls: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return sum(map(len, self.sequences))
+DEFINITIONS = {
+    "entropy_ratio": "entropy relative to that of real text cut to the lengths of the samples",
+    "calls_per_token": "denoiser calls a row took / its output tokens: what solvers and block lengths cost alike; "
+    "undefined where no denoiser writes",
+    "forwards": "passes of a row through the model, summed over rows: denoiser calls, and passes that read a prompt or "
+    "wrote context",
+    "tokens_per_forward": "output tokens / forwards",
+    "tokens_per_second": "output tokens / seconds of the whole call at the batch size used; measured in passing, see "
+    "speed for a figure to compare",
+}
 
 
 @dataclass(frozen=True)
@@ -69,18 +38,21 @@ class Measured:
     """All figures of one setting.
 
     Attributes:
-        label: the setting in words.
+        key, label: the setting in short and in words.
         setting: what made the texts, for the report file.
-        statistics: figures that need no scorer.
-        score: None when there is no scorer.
+        statistics: figures of the texts alone.
+        scored: figures of the scorer.
+        compared: figures of the texts with one another, with training text and with real text.
         real_entropy: mean entropy of real windows cut to the lengths of these texts, so that the two compare.
     """
 
+    key: str
     label: str
     setting: dict[str, Any]
     samples: Texts
     statistics: TextStatistics
-    score: ScoredTexts | None
+    scored: dict[str, Any]
+    compared: dict[str, float | None]
     real_entropy: float
 
     @property
@@ -90,19 +62,17 @@ class Measured:
 
     def figures(self) -> dict[str, Any]:
         """Flat figures for the report file."""
-        total = self.score.total if self.score else None
-        read = [ids for ids in self.score.sequences if ids] if self.score else []
-        seconds, calls, tokens = self.samples.seconds, self.samples.calls, self.samples.tokens
+        made = self.samples
+        seconds, tokens = made.seconds, made.tokens
         return {
             **asdict(self.statistics),
             "real_entropy_same_length": self.real_entropy,
             "entropy_ratio": self.entropy_ratio,
-            "gen_ppl": total.perplexity if total and total.tokens else None,
-            "scorer_bits_per_character": total.bits_per_character if total and total.tokens else None,
-            "scorer_entropy": sum(map(entropy, read)) / len(read) if read else None,
-            "scored": len(read),
-            "skipped_by_scorer": self.score.skipped if self.score else None,
-            "calls_per_token": calls / tokens if calls and tokens else None,
+            **self.scored,
+            **self.compared,
+            "calls_per_token": made.calls / tokens if made.calls and tokens else None,
+            "forwards": made.forwards or None,
+            "tokens_per_forward": tokens / made.forwards if made.forwards else None,
             "seconds": seconds,
             "tokens_per_second": tokens / seconds if seconds else None,
         }
@@ -129,54 +99,35 @@ class Measured:
             )
         if s.rep_4 is not None and s.rep_4 > (r.rep_4 or 0.0) + MOST_EXTRA_REPETITION:
             found.append(f"{REPETITIVE} {where}: {s.rep_4:.0%} of word 4-grams occurred before in their sample")
+        if self._copied(real):
+            mine, its = self.compared, real.compared
+            found.append(
+                f"{COPIED} {where}: up to {mine['copied_longest']} characters in a row stand in the training text, "
+                f"{mine['copied_mean']:.0f} on average; held-out text has {its['copied_longest']} and "
+                f"{its['copied_mean']:.0f}"
+            )
         if s.empty:
             found.append(f"{EMPTY} {where}: {s.empty} of {s.samples} samples have no text")
         return found
 
+    def _copied(self, real: "Measured") -> bool:
+        """Spans of the training text are far longer than in held-out text: the longest of all, or on average."""
+        if (self.compared.get("copied_longest") or 0) < SHORTEST_COPY:
+            return False
+        return any(
+            (self.compared[name] or 0) > MOST_COPIED * (real.compared[name] or 0)
+            for name in ("copied_longest", "copied_mean")
+        )
+
     def scalars(self) -> dict[str, float]:
         """The main figures by logger name."""
-        f = self.figures()
-        steps, name, temperature = (self.setting[k] for k in ("num_inference_steps", "solver_name", "temperature"))
-        return {f"quality/steps_{steps}_{slug(name)}_t{temperature:g}/{k}": f[k] for k in SCALARS if f[k] is not None}
+        figures = self.figures()
+        return {f"quality/{slug(self.key)}/{name}": figures[name] for name in SCALARS if figures[name] is not None}
 
 
-def slug(name: str) -> str:
-    """`name` as a part of a logger's key: runs of anything but letters, digits and points become one "_"."""
-    return re.sub(r"[^\w.]+", "_", name)
-
-
-def quality_tables(title: str, measured: Sequence[Measured], real: Measured, scored_by: str | None) -> list[Table]:
-    """Settings in the order they were asked for (no ranking), real text last."""
-    quality = [
-        f"entropy: {DEFINITIONS['entropy']}; vs real: relative to real text cut to the samples' lengths.",
-        f"dist-2: {DEFINITIONS['distinct_2']}.",
-        f"known: {DEFINITIONS['known_word_share']}.",
-        f"c/tok: {DEFINITION_OF_CALLS}.",
-    ]
-    if scored_by:
-        scored = real.figures()["scored"]
-        quality.insert(
-            0,
-            f"gen-PPL and b/char*: {scored_by}; of the first {scored} rows of a setting. Compare with real text's, "
-            "and read them with the entropy.",
-        )
-    diversity = [
-        f"dist-1: {DEFINITIONS['distinct_1']}.",
-        f"rep-4: {DEFINITIONS['rep_4']}.",
-        f"run, word run: {DEFINITIONS['longest_run']}, or of one word.",
-        "empty: samples without text; length: mean tokens of a sample.",
-    ]
-    rows = [*measured, real]
-    return [
-        _table(f"Text quality: {title}", QUALITY, rows, quality),
-        _table(f"Diversity and repetition: {title}", DIVERSITY, rows, diversity),
-    ]
-
-
-def _table(title: str, columns: Sequence[tuple[str, str, str]], rows: Sequence[Measured], notes: list[str]) -> Table:
-    cells = []
-    for measured in rows:
-        figures = measured.figures()
-        values = [(figures[key], form) for _, key, form in columns]
-        cells.append([measured.label, *("–" if value is None else format(value, form) for value, form in values)])
-    return Table(title, ["", *(heading for heading, _, _ in columns)], cells, notes)
+def mauve_flag(samples: int) -> str:
+    """What is wrong with a MAUVE of so few texts."""
+    return (
+        f"{FEW_SAMPLES}: MAUVE of {samples:,} texts a setting says little; it needs {SAMPLES_FOR_MAUVE:,} "
+        "(evaluation.quality.num_samples)"
+    )

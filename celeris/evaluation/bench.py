@@ -1,0 +1,182 @@
+"""Every figure of a set of texts, measured against real text, each measured once and kept.
+
+A figure whose package is missing is left out everywhere, with the reason; the others stand.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+from celeris.errors import CelerisError
+from celeris.evaluation.memorisation import Memorisation
+from celeris.evaluation.quality_figures import Measured
+from celeris.evaluation.reading import UNREAD, read
+from celeris.evaluation.record import Subject
+from celeris.evaluation.samples import Texts, content_hash
+from celeris.evaluation.scorer import Scorer
+from celeris.evaluation.self_bleu import self_bleu
+from celeris.evaluation.text_metrics import TextStatistics, WordVocabulary, describe, entropy
+
+T = TypeVar("T")
+
+
+class MauveResult(Protocol):
+    """Mean and spread over clustering seeds."""
+
+    @property
+    def mean(self) -> float: ...
+
+    @property
+    def sd(self) -> float: ...
+
+
+class Closeness(Protocol):
+    """How close a set of texts is to another, as `celeris.evaluation.mauve.Mauve` says it."""
+
+    name: str
+    definition: str
+
+    def __call__(self, texts: Sequence[str], reference_texts: Sequence[str]) -> MauveResult: ...
+
+
+class Bench:
+    """Measures sets of texts.
+
+    Args:
+        subject: whose data and store are used.
+        scorer: reads the texts.
+        windows: real text of the samples' length, token ids.
+        others: as many other windows of real text, which the real text is held against.
+        mauve: closeness to real text; None: not measured.
+        score_characters: the scorer reads whole texts up to this many characters a setting.
+        self_bleu_texts: texts of a setting that are compared with one another.
+        copied_characters: of the training text, searched for copied spans.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        scorer: Scorer,
+        windows: Sequence[Sequence[int]],
+        others: Sequence[Sequence[int]],
+        mauve: Closeness | None,
+        score_characters: int,
+        self_bleu_texts: int,
+        copied_characters: int,
+    ):
+        self.subject = subject
+        self.scorer = scorer
+        self.windows = windows
+        self.mauve = mauve
+        self.score_characters = score_characters
+        self.self_bleu_texts = self_bleu_texts
+        self.copied_characters = copied_characters
+        self.reference = [subject.tokenizer.decode(ids) for ids in windows]
+        self.others = [subject.tokenizer.decode(ids) for ids in others]
+        self.missing: dict[str, str] = {}
+        """Figure → why it is left out."""
+        self._data = subject.data.describe().get("fingerprint")
+
+    @cached_property
+    def vocabulary(self) -> WordVocabulary:
+        return WordVocabulary(self.subject.data.train_texts())
+
+    @cached_property
+    def memorisation(self) -> Memorisation:
+        return Memorisation(self.subject.data.train_texts(), max_characters=self.copied_characters)
+
+    def real(self, setting: dict[str, Any]) -> Measured:
+        """The windows themselves, as what everything else is held against."""
+        texts = Texts([list(ids) for ids in self.windows], self.reference)
+        return self.measure("real", "real text", setting, texts, self.others)
+
+    def measure(
+        self, key: str, label: str, setting: dict[str, Any], samples: Texts, reference: Sequence[str] | None = None
+    ) -> Measured:
+        """All figures of `samples`.
+
+        Args:
+            key, label, setting: as in `celeris.evaluation.record.Decoder`.
+            reference: what MAUVE compares with; None: the windows of real text.
+        """
+        if self.subject.progress:
+            print(f"quality: {label}", flush=True)
+        cut = [self.windows[k % len(self.windows)][: len(ids)] for k, ids in enumerate(samples.sequences)]
+        return Measured(
+            key=key,
+            label=label,
+            setting=setting,
+            samples=samples,
+            statistics=self._statistics(samples, label),
+            scored=self._scored(samples.texts, label),
+            compared={
+                "self_bleu_4": self._self_bleu(samples.texts, label),
+                **self._copied(samples.texts, label),
+                **self._mauve(samples.texts, self.reference if reference is None else reference, label),
+            },
+            real_entropy=sum(map(entropy, cut)) / len(cut),
+        )
+
+    def _statistics(self, samples: Texts, label: str) -> TextStatistics:
+        unk = self.subject.tokenizer.unk_id
+        key = {"samples": samples.hash, "training_text": self._data, "unk": unk}
+
+        def make() -> dict[str, Any]:
+            return asdict(describe(samples.sequences, samples.texts, self.vocabulary, unk))
+
+        return TextStatistics(**self._keep("statistics", key, make, ("evaluation/text_metrics.py",), label))
+
+    def _scored(self, texts: list[str], label: str) -> dict[str, Any]:
+        def make() -> dict[str, Any]:
+            return read(self.scorer, texts, self.score_characters, self.subject.store, label).figures()
+
+        return self._try("Generative perplexity", make) or dict(UNREAD)
+
+    def _self_bleu(self, texts: list[str], label: str) -> float | None:
+        most, seed = self.self_bleu_texts, self.subject.seed
+        key = {"texts": content_hash(texts), "max_texts": most, "seed": seed}
+
+        def make() -> float | None:
+            return self_bleu(texts, n=4, max_texts=most, seed=seed)
+
+        rooms = ("evaluation/self_bleu.py",)
+        return self._try("Self-BLEU", lambda: self._keep("self_bleu", key, make, rooms, label))
+
+    def _copied(self, texts: list[str], label: str) -> dict[str, float | None]:
+        key = {"texts": content_hash(texts), "training_text": self._data, "characters": self.copied_characters}
+
+        def make() -> list[int]:
+            return self.memorisation.longest(texts)
+
+        rooms = ("evaluation/memorisation.py",)
+        spans = self._try("Memorisation", lambda: self._keep("copied", key, make, rooms, label))
+        if not spans:
+            return {"copied_longest": None, "copied_mean": None}
+        return {"copied_longest": max(spans), "copied_mean": sum(spans) / len(spans)}
+
+    def _mauve(self, texts: list[str], reference: Sequence[str], label: str) -> dict[str, float | None]:
+        nothing: dict[str, float | None] = {"mauve": None, "mauve_sd": None}
+        mauve = self.mauve
+        if mauve is None or not reference:
+            return nothing
+        key = {"texts": content_hash(texts), "reference": content_hash(list(reference)), "by": mauve.definition}
+
+        def make() -> dict[str, float | None]:
+            found = mauve(texts, reference)
+            return {"mauve": found.mean, "mauve_sd": found.sd}
+
+        rooms = ("evaluation/features.py", "evaluation/mauve.py")
+        return self._try("MAUVE", lambda: self._keep("mauve", key, make, rooms, label)) or nothing
+
+    def _keep(self, kind: str, key: dict[str, Any], make: Callable[[], Any], rooms: Iterable[str], label: str) -> Any:
+        return self.subject.store.get(kind, key, make, tuple(rooms), f"{kind.replace('_', '-')} of {label}")
+
+    def _try(self, figure: str, make: Callable[[], T]) -> T | None:
+        if figure in self.missing:
+            return None
+        try:
+            return make()
+        except CelerisError as error:
+            self.missing[figure] = f"{figure} is left out. {error}"
+            return None
