@@ -29,7 +29,7 @@ def compare_with_references(texts: Sequence[str], references: Sequence[str]) -> 
     """
     if len(texts) != len(references) or not texts:
         raise CelerisError(
-            f"There are {len(texts)} texts and {len(references)} references; comparing needs one of each, at least once."
+            f"There are {len(texts)} texts and {len(references)} references; comparing needs one of each."
         )
     try:
         from rouge_score.rouge_scorer import RougeScorer
