@@ -1,8 +1,8 @@
 """The one way in: compose the configuration, run the task, and end a mistake in one line.
 
-Exit status: 0 done, 2 a mistake of the user (one line `error: …` on stderr), 3 a scheduled check (`evaluate.py watch=…`)
-found a figure that became worse, 130 interrupted. A defect of the program keeps its traceback; CELERIS_TRACEBACK=1 shows
-it for mistakes too.
+Exit status: 0 done, 2 a mistake of the user (one line `error: …` on stderr), 3 a scheduled check found that a figure
+became worse (`evaluate.py watch=…`), 130 interrupted. A defect of the program keeps its traceback; CELERIS_TRACEBACK=1
+shows it for mistakes too.
 """
 
 import os
