@@ -9,13 +9,14 @@ from omegaconf import DictConfig, OmegaConf
 from celeris.config.check import check_config
 from celeris.config.compose import CONFIGS, compose_config
 from celeris.config.schema import EvaluateConfig, SampleConfig, TrainConfig
-from celeris.model import DiffusionLM
+from celeris.language_model import LanguageModel
 
 SCHEMAS = {"train": TrainConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
 GROUPS = {  # group -> task that uses it
     **dict.fromkeys(["solver", "decoder", "show", "grid", "guidance"], "sample"),
     **dict.fromkeys(["evaluation"], "evaluate"),
 }
+MOUNTED = {"sampler": "sampler@callbacks.samples.sampler"}  # group -> where a task has it
 PARTS = [
     "evaluation/likelihood",
     "evaluation/quality",
@@ -23,7 +24,12 @@ PARTS = [
     "evaluation/speed",
 ]  # of evaluation/default
 FILES = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in Path(CONFIGS).rglob("*.yaml"))
-NEEDED = {"tokenizer/pretrained": ["tokenizer.name_or_path=some/folder"]}  # values only the user can give
+LARGE = {"model/base", "model/llama_base", "model/mdlm_base"}
+NEEDED = {  # values only the user can give, and the experiment whose other values fit
+    "tokenizer/pretrained": ["tokenizer.name_or_path=some/folder"],
+    **{f"model/llama_{size}": [f"experiment=compare/ar_{size}"] for size in ("tiny", "base")},
+    **{f"model/mdlm_{size}": [f"experiment=compare/mdlm_{size}"] for size in ("tiny", "base")},
+}
 
 
 def composed(file: str) -> tuple[str, DictConfig]:
@@ -34,7 +40,7 @@ def composed(file: str) -> tuple[str, DictConfig]:
     if group.startswith("experiment/"):
         group, option = "experiment", file.removeprefix("experiment/")
     task = GROUPS.get(group, "train")
-    config = compose_config(task, [f"{group}={option}", *NEEDED.get(file, [])])
+    config = compose_config(task, [f"{MOUNTED.get(group, group)}={option}", *NEEDED.get(file, [])])
     return task, config
 
 
@@ -52,13 +58,13 @@ def test_it_composes_passes_the_check_and_builds(file: str) -> None:
     check_config(config, SCHEMAS[task])
     OmegaConf.to_container(with_values(config), resolve=True)
     group = file.split("/")[0]
-    if file == "model/base" or group in (task, "hydra", "paths", "experiment"):
+    if file in LARGE or group in (task, "hydra", "paths", "experiment"):
         return  # 130M parameters are built once, with the experiment; the others name nothing to build
-    node = config[group]
+    node = config.callbacks.samples.sampler if group == "sampler" else config[group]
     if group == "model":
         spec = OmegaConf.to_container(node, resolve=True)
         assert isinstance(spec, dict)
-        assert DiffusionLM.from_spec(spec).num_parameters > 0
+        assert LanguageModel.from_spec(spec).num_parameters > 0
     elif group in ("callbacks", "logger", "evaluation"):
         for part in node.values():
             assert part is None or instantiate(part, _convert_="all") is not None
@@ -74,12 +80,13 @@ def test_the_parts_of_the_evaluation_are_all_used() -> None:
 @pytest.mark.parametrize("name", [file.removeprefix("experiment/") for file in FILES if file.startswith("experiment/")])
 def test_an_experiment_builds_its_model_objective_and_trainer(name: str) -> None:
     config = with_values(compose_config("train", [f"experiment={name}"]))
-    if name == "base":
+    large = name.endswith("base") and not name.startswith("ablation")
+    if large:
         config.vocabulary.size = 50_258  # GPT-2's and PAD
     spec = OmegaConf.to_container(config.model, resolve=True)
     assert isinstance(spec, dict)
-    model = DiffusionLM.from_spec(spec)
-    if name == "base":
+    model = LanguageModel.from_spec(spec)
+    if large:
         assert 120e6 < model.num_parameters < 140e6
     assert instantiate(config.optimizer, _convert_="all")(model).param_groups
     assert callable(instantiate(config.objective, _convert_="all"))
