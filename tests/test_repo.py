@@ -39,7 +39,7 @@ ONLY_IN = {
     "omegaconf": {"config", "tasks"},
 }
 OPTIONAL = {"flash_attn", "flash_attn_interface", "wandb", "transformers", "datasets", "pyarrow", "gguf"}
-OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort"}
+OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort", "jsonschema"}
 
 
 def room(path: Path) -> str:
@@ -85,6 +85,7 @@ def test_every_package_it_imports_is_declared() -> None:
     found = {module.split(".")[0] for path in MODULES for module in imported(path)}
     others = found - set(sys.stdlib_module_names) - {"celeris"}
     names = {"hydra": "hydra-core", "omegaconf": "hydra-core", "mauve": "mauve-text", "rouge_score": "rouge-score"}
+    names |= {"markdown_it": "markdown-it-py"}
     assert {names.get(name, name) for name in others - OPTIONAL} <= declared & pinned
     assert {names.get(name, name) for name in others & OPTIONAL if not name.startswith("flash_attn")} <= pinned
 

@@ -132,25 +132,25 @@ def _missing(done: Sequence[AblationRun], runs: Sequence[AblationRun]) -> list[s
         lines += ["```", ""]
     if stopped := [run for run in runs if run not in done]:
         lines += ["## Stopped early, and left out", ""]
-        lines += [f"* `{_short(run.folder)}`: {run.steps:,} of {run.planned:,} steps" for run in stopped] + [""]
+        lines += [f"* `{short_path(run.folder)}`: {run.steps:,} of {run.planned:,} steps" for run in stopped] + [""]
     return lines
 
 
-def join_text(old: str, page: str) -> str:
-    """`page` below the text of the file `old`: what stands above `MARK`, or all of it where there is no mark."""
-    text = old.partition(MARK)[0] if old else TITLE + "\n"
+def join_text(old: str, page: str, mark: str = MARK, title: str = TITLE) -> str:
+    """`page` below the text of the file `old`: what stands above `mark`, or all of it where there is no mark."""
+    text = old.partition(mark)[0] if old else title + "\n"
     return text.rstrip("\n") + "\n\n" + page
 
 
 def evaluation(folder: Path) -> str:
     """Words of evaluate.py for the run in `folder`."""
     return (
-        f"checkpoint={_short(folder)} metrics=[likelihood] evaluation.likelihood.rows={ROWS} "
+        f"checkpoint={short_path(folder)} metrics=[likelihood] evaluation.likelihood.rows={ROWS} "
         "evaluation.likelihood.order=1 logger=none"
     )
 
 
-def _short(folder: Path) -> str:
+def short_path(folder: Path) -> str:
     """From `runs` on, so that the page does not depend on where the project lies."""
     parts = folder.parts
     return "/".join(parts[len(parts) - 1 - parts[::-1].index("runs") :]) if "runs" in parts else str(folder)

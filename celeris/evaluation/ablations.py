@@ -99,7 +99,7 @@ def read_run(folder: Path, variant: str, config: Mapping[str, Any]) -> AblationR
     run = AblationRun(
         folder=folder,
         variant=variant,
-        settings=dict(_flat(config)),
+        settings=dict(flat_settings(config)),
         seed=config["seed"],
         steps=steps,
         planned=None if timed else config["trainer"]["max_steps"],
@@ -170,11 +170,12 @@ def _changed(usual: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     return ", ".join(shown) + (" …" if len(keys) > 3 else "")
 
 
-def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Key with its path → value of a plain configuration, without what `SETTING_ASIDE` names."""
     if isinstance(node, Mapping):
         for key, value in node.items():
             if key not in SETTING_ASIDE:
-                yield from _flat(value, f"{path}.{key}" if path else str(key))
+                yield from flat_settings(value, f"{path}.{key}" if path else str(key))
     else:
         yield path, node
 

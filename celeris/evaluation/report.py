@@ -11,6 +11,7 @@ from rich.text import Text
 
 from celeris.evaluation.plots import save
 from celeris.evaluation.record import Sample, Section, Table
+from celeris.evaluation.schema import REPORT, check
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Report:
             "reused": self.reused,
             "metrics": {name: section.record for name, section in self.sections.items()},
         }
-        return _finite(record)
+        return finite(record)
 
     def to_markdown(self) -> str:
         """The report as text that reads well as it is and rendered."""
@@ -90,10 +91,16 @@ class Report:
         return "\n".join(lines)
 
     def save(self, folder: str | Path) -> Path:
-        """Write report.json, report.md and the plots into `folder`, made if need be."""
+        """Write report.json, report.md and the plots into `folder`, made if need be.
+
+        Raises:
+            CelerisError: the record breaks report.schema.json.
+        """
         folder = Path(folder)
+        record = self.to_dict()
+        check(record, REPORT)
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
         (folder / "report.json").write_text(text + "\n", encoding="utf-8")
         (folder / "report.md").write_text(self.to_markdown() + "\n", encoding="utf-8")
         for section in self.sections.values():
@@ -162,11 +169,12 @@ def _aligned(row: list[str], widths: list[int]) -> list[str]:
     return [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """Plain JSON values of `value`: numbers that JSON cannot hold become None."""
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

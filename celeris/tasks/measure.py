@@ -77,13 +77,16 @@ def other_data(config: DictConfig, model: LanguageModel) -> TextData:
 
 
 def send(report: Report, loggers: list[Any], model: LanguageModel) -> None:
-    """The main figures, the samples and the plots to every logger."""
+    """The main figures, every table, the samples and the plots to every logger."""
     step = model.info.get("step", 0)
     for logger in loggers:
         logger.log_metrics({f"evaluation/{name}": value for name, value in report.scalars().items()}, step)
         rows = [(sample.setting, sample.text) for sample in report.samples]
         if rows:
             logger.log_table("evaluation/samples", ("setting", "text"), rows, step)
+        for name, section in report.sections.items():
+            for number, table in enumerate(section.tables, 1):
+                logger.log_table(f"evaluation/{name}_table_{number}", table.columns, table.rows, step)
         for name, file in report.plots().items():
             logger.log_image(f"evaluation/{name}", file, step)
         logger.finalize("success")
