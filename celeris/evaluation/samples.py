@@ -52,9 +52,12 @@ class Texts:
         return content_hash([self.sequences, self.texts])
 
 
-def write(subject: Subject, decoder: Decoder, length: int, count: int, batch_size: int) -> Texts:
-    """`count` texts of at most `length` tokens from an empty prompt, row k with seed `subject.seed + k`.
+def write(
+    subject: Subject, decoder: Decoder, length: int, count: int, batch_size: int, prompts: Sequence[str] | None = None
+) -> Texts:
+    """`count` texts of at most `length` tokens, row k with seed `subject.seed + k`.
 
+    From an empty prompt, or row k from prompt k of `prompts`, of which there are `count`; the prompt is not part of it.
     Kept in `subject.store`, with the seconds they took when they were made.
     """
     model = subject.model
@@ -68,22 +71,31 @@ def write(subject: Subject, decoder: Decoder, length: int, count: int, batch_siz
         "length": length,
         "count": count,
         "seed": subject.seed,
+        "prompts": None if prompts is None else content_hash(list(prompts)),
         "batch_size": batch_size,  # the same rows up to rounding, but not the same seconds
         "precision": str(parameter.dtype),
         "device": device_name(parameter.device),
         "torch": torch.__version__,
         "foreign_code": _foreign_code(model, decoder),
     }
-    make = partial(_write, subject, decoder, length, count, batch_size)
+    make = partial(_write, subject, decoder, length, [""] * count if prompts is None else prompts, batch_size)
     kept = subject.store.get("samples", key, lambda: asdict(make()), ROOMS, f"samples of {decoder.label}")
     return Texts(**kept)
 
 
-def _write(subject: Subject, decoder: Decoder, length: int, count: int, batch_size: int) -> Texts:
-    model, tokenizer = subject.model, subject.tokenizer
+def _write(subject: Subject, decoder: Decoder, length: int, prompts: Sequence[str], batch_size: int) -> Texts:
+    model, tokenizer, count = subject.model, subject.tokenizer, len(prompts)
 
     def batch(first: int, rows: int, tokens: int) -> Any:
-        return decoder.generate(model, [""], num_samples=rows, max_new_tokens=tokens, seed=subject.seed + first)
+        chosen = list(prompts[first : first + rows])
+        same = len(set(chosen)) == 1
+        return decoder.generate(
+            model,
+            chosen[:1] if same else chosen,
+            num_samples=rows if same else 1,
+            max_new_tokens=tokens,
+            seed=subject.seed + first,
+        )
 
     batch(0, 1, min(length, getattr(model, "block_length", length)))  # warms up before the clock runs
     sequences: list[list[int]] = []
