@@ -10,6 +10,7 @@ from torch import Tensor
 from celeris.baselines.llama import Llama
 from celeris.errors import CelerisError
 from celeris.sampling.autoregressive import gumbel
+from celeris.sampling.device import synchronize
 from celeris.sampling.output import GenerateOutput
 from celeris.sampling.request import Request, prepare
 
@@ -63,6 +64,7 @@ def generate_llama(
         ],
         seconds=time.perf_counter() - began,
         prefill_seconds=sampler.first - began,
+        first_block_seconds=sampler.token - began,
     )  # fmt: skip
 
 
@@ -79,12 +81,20 @@ class _Sampler:
 
     def __init__(self, model: Llama, temperature: float, generators: Sequence[torch.Generator]) -> None:
         self.model, self.temperature, self.generators = model, temperature, generators
-        self.first = 0.0
-        """When the first logits were there, on the clock of time.perf_counter."""
+        self.first = self.token = 0.0
+        """When the first logits and the first token were there, on the clock of time.perf_counter."""
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if not self.first:
-            self.first = time.perf_counter()
+        if self.first:
+            return self._drawn(scores)
+        synchronize(scores.device)  # twice a call, at its first token: what is queued is not yet done
+        self.first = time.perf_counter()
+        drawn = self._drawn(scores)
+        synchronize(scores.device)
+        self.token = time.perf_counter()
+        return drawn
+
+    def _drawn(self, scores: Tensor) -> Tensor:
         logits = self.model.allowed(scores)
         if self.temperature == 0:
             return logits

@@ -50,6 +50,7 @@ def generate_masked(
         stopped = model.eos_id in tokens
         sequences.append(tokens[: tokens.index(model.eos_id)] if stopped else tokens)
         reasons.append("stop" if stopped else "length")
+    seconds = time.perf_counter() - began
     return GenerateOutput(
         prompts=request.prompts,
         texts=[request.tokenizer.decode(tokens) for tokens in sequences],
@@ -57,8 +58,9 @@ def generate_masked(
         finish_reasons=reasons,
         nfe=nfe,
         context_passes=[0] * len(sequences),
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
         prefill_seconds=0.0,
+        first_block_seconds=seconds,  # nothing is certain to stay before the last step
     )
 
 

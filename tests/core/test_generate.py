@@ -154,3 +154,27 @@ def test_prompt_longer_than_the_window_is_refused(model):
         generate(model, ["a" * 70], max_new_tokens=1)
     with pytest.raises(CelerisError, match="eta is 1.5"):
         DDIM(1.5)
+
+
+@pytest.mark.parametrize("decoder", [generate, generate_autoregressive])
+@pytest.mark.parametrize("prompt", ["", "ab"])
+def test_the_parts_of_a_call_come_one_after_another(model, decoder, prompt):
+    out = decoder(model, [prompt], max_new_tokens=24)
+    assert 0 < out.prefill_seconds < out.first_block_seconds < out.seconds
+
+
+def test_passes_that_are_counted_are_those_that_were_made(model, monkeypatch):
+    """Of the network on one row: 24 tokens are three blocks of 8, or 24 passes, of which the first is the prefill."""
+    made = []
+    for name in ("context", "canvas"):
+        pass_ = getattr(model.denoiser, name)
+        monkeypatch.setattr(model.denoiser, name, lambda *w, p=pass_, n=name, **k: (made.append(n), p(*w, **k))[1])
+    for prompt in ("", "ab"):
+        for decoder, steps in ((generate, {"num_inference_steps": 4}), (generate_autoregressive, {})):
+            made.clear()
+            out = decoder(model, [prompt], max_new_tokens=24, **steps)
+            assert (made.count("canvas"), made.count("context")) == (out.nfe[0], out.context_passes[0])
+    assert out.context_passes == [24]
+    model.rounding.prior[model.eos_id] = 1e9
+    made.clear()
+    assert generate_autoregressive(model, ["ab"], max_new_tokens=24).context_passes == [1] == [len(made)]
