@@ -50,7 +50,7 @@ class MaskedLM(LanguageModel):
         mixing: tuple[int, int] | None = None,
         dropout: float = 0.0,
         attention: str = "auto",
-        left_neighbour: bool = False,
+        left_neighbour: bool = True,
         cond_dim: int = 16,
         embedding_dim: int | None = None,
         pad_id: int = 0,

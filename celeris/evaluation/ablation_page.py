@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from celeris.evaluation.ablations import AblationRun, Row, Spread, difference, group_rows
-from celeris.evaluation.heldout import BOUND, NEXT_TOKEN, TOGETHER
+from celeris.evaluation.estimates import BOUND, NEXT_TOKEN, TOGETHER
 from celeris.evaluation.record import Table
 from celeris.evaluation.report import markdown_table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from celeris.evaluation.heldout import BOUND, NEXT_TOKEN
+from celeris.evaluation.estimates import BOUND, NEXT_TOKEN
 
 SETTING_ASIDE = {"seed", "run_id", "ckpt", "threads", "paths", "plugins", "logger", "callbacks", "root_dir", "run_dir",
                  "cache_dir", "folder", "num_workers"}  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial, singledispatch
 from typing import Any
 
+from celeris.baselines import Llama, MaskedLM, generate_llama, generate_masked
 from celeris.errors import CelerisError
 from celeris.evaluation.record import Decoder, describe_solver
 from celeris.evaluation.slug import slug
@@ -84,3 +85,35 @@ def _(model: DiffusionLM, choices: Choices) -> list[Decoder]:
                 )
             )
     return found
+
+
+@decoders.register
+def _(model: Llama, choices: Choices) -> list[Decoder]:
+    return [
+        Decoder(
+            f"llama/t{temperature:g}",
+            f"llama, T {temperature:g}",
+            {"decoder": "llama", "num_inference_steps": None, "temperature": temperature, "block_length": 1},
+            partial(generate_llama, temperature=temperature),
+        )
+        for temperature in choices.autoregressive_temperatures
+    ]
+
+
+@decoders.register
+def _(model: MaskedLM, choices: Choices) -> list[Decoder]:
+    return [
+        Decoder(
+            f"mdlm/steps_{steps}/t{temperature:g}",
+            f"mdlm, {steps} steps, T {temperature:g}",
+            {
+                "decoder": "masked",
+                "num_inference_steps": steps,
+                "temperature": temperature,
+                "block_length": model.max_length,
+            },
+            partial(generate_masked, num_inference_steps=steps, temperature=temperature),
+        )
+        for temperature in choices.temperatures
+        for steps in choices.masked_steps
+    ]

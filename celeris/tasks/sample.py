@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from celeris import __version__
 from celeris.config.check import check_config, check_hydra
 from celeris.config.plugins import load_plugins
+from celeris.config.resolvers import ROOT
 from celeris.config.schema import SampleConfig
 from celeris.errors import CelerisError
 from celeris.evaluation.text_metrics import distinct, longest_run
@@ -42,6 +43,7 @@ def sample(config: DictConfig) -> None:
         torch.set_num_threads(config.threads)
     folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
     model = load_model(folder, choose_device(config.device))
+    check_decoder(str(HydraConfig.get().runtime.choices.get("decoder")), model)
     print("It continues text; it does not follow instructions.")
     rows = [prompt for prompt in prompts for _ in range(config.num_samples)]
     prepare(model, rows, 1, config.max_new_tokens, config.seed)  # all prompts are checked before the first is written
@@ -54,6 +56,18 @@ def sample(config: DictConfig) -> None:
     if output is not None:
         _save(output, [{**record, "metadata": metadata} for record in records])
     _summarise(records, seconds, output)
+
+
+def check_decoder(name: str, model: LanguageModel) -> None:
+    """Refuse a shipped decoder of another kind of model; one of the user's own is the user's own affair.
+
+    Raises:
+        CelerisError: names what fits.
+    """
+    shipped = {path.stem for path in (ROOT / "configs" / "decoder").glob("*.yaml")}
+    if name in shipped and model.decoders and name not in model.decoders:
+        fitting = " or ".join(f"decoder={own}" for own in model.decoders)
+        raise CelerisError(f"decoder={name} cannot write with this {model.system} checkpoint; use {fitting}.")
 
 
 def write(config: DictConfig, model: LanguageModel, rows: list[str], show: Show) -> list[dict[str, Any]]:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from celeris.errors import CelerisError
-from celeris.evaluation import heldout
-from celeris.evaluation.heldout import Likelihood, spaced_rows
+from celeris.evaluation import estimates as room
+from celeris.evaluation.estimates import diffusion_estimates, estimates, spaced_rows
+from celeris.evaluation.heldout import Likelihood
 from celeris.evaluation.likelihood import BoundReport
 from celeris.evaluation.ngram import InterpolatedNGram
 from celeris.evaluation.prompted import DenoisingLoss, Prompted
@@ -21,7 +22,9 @@ from celeris.evaluation.speed import Speed
 from celeris.sampling.solvers import DDIM, Heun
 from tests.core.small import small_model
 
-from .fakes import PROSE, FakeData, FakeScorer, character_tokenizer, subject
+from .fakes import PROSE, FakeData, FakeModel, FakeScorer, character_tokenizer, subject
+
+estimates.register(FakeModel, diffusion_estimates)
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def test_units_and_yardsticks_are_taken_over_the_same_text(monkeypatch: pytest.M
         seen.append((rows, arguments))
         return BoundReport(2.0 + 0.1 * arguments["seed"], 0.01, 1.5, 0.4, 0.1, rows.numel(), 8, 0.0, 4)
 
-    monkeypatch.setattr(heldout, "variational_bound", bound)
+    monkeypatch.setattr(room, "variational_bound", bound)
     about = subject(val_documents=[PROSE[:40], PROSE[40:200]])
     section = Likelihood(rows=None, order=3, seeds=2)(about)
     rows = about.data.val
@@ -50,7 +53,7 @@ def test_units_and_yardsticks_are_taken_over_the_same_text(monkeypatch: pytest.M
     ends = int((rows == about.tokenizer.eos_id).sum())
     assert ends > 0
     assert results["bound"]["nats_per_token"] == pytest.approx(2.55)  # mean over seeds 5 and 6
-    assert section.record["bound_sd_over_seeds"] == pytest.approx(0.1 / math.sqrt(2))
+    assert section.record["sd_over_seeds"] == pytest.approx(0.1 / math.sqrt(2))
     assert results["bound"]["tokens"] == rows.numel()
     assert results["bound"]["characters"] == rows.numel() - ends
     assert results["bound"]["bits_per_character"] == pytest.approx(
@@ -60,6 +63,9 @@ def test_units_and_yardsticks_are_taken_over_the_same_text(monkeypatch: pytest.M
     assert results["3-gram"]["nats"] == pytest.approx(ngram.nats(rows.numpy()))
     assert results["unigram"]["nats"] == pytest.approx(ngram.nats(rows.numpy(), 1))
     assert "next token" not in results  # the model has no such head
+    kinds = {name: result["kind"] for name, result in results.items()}
+    assert kinds == {"bound": "upper bound", "3-gram": "exact", "unigram": "exact"}
+    assert section.record["headline"] == "bound" and "at most" in section.headline[0]
     assert "2.5" not in section.headline[0] and "bits/character" in section.headline[0]
 
 
