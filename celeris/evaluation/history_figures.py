@@ -8,7 +8,7 @@ and `figures`, each with its standard error, in words how that was found, and wh
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 LOWER, HIGHER, NEARER_1 = "lower", "higher", "nearer 1"
@@ -16,8 +16,8 @@ LOWER, HIGHER, NEARER_1 = "lower", "higher", "nearer 1"
 Groups = dict[str, dict[str, Any]]
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_SPEED_CONDITIONS = ("batch", "prompt_length", "length", "setting")
-_DECODING = ("num_inference_steps", "solver_name", "solver", "temperature", "stagger", "block_length")
+_SPEED_CONDITIONS = ("batch", "prompt_length", "length")
+_DECODING = ("solver", "temperature")  # the rest is in the key, or is the model's own
 
 
 def groups_of(report: Mapping[str, Any]) -> Groups:
@@ -51,46 +51,50 @@ def _likelihood(record: Mapping[str, Any]) -> Groups:
 
 
 def quality_groups(record: Mapping[str, Any]) -> Groups:
-    """One group a decoder of a quality record."""
+    """Two groups a decoder of a quality record: its texts by themselves, and what the scorer made of them."""
     found: Groups = {}
+    scoring = record.get("scoring") or {}
     for entry in record["settings"]:
         texts = int(entry["num_samples"])
         over_texts = f"over {texts} texts, taken as independent"
-        words_error, words_noise = known_words_error(entry, over_texts)
+        writing = {"length": entry["length"], **{key: entry[key] for key in _DECODING if key in entry}}
         figures = {
-            name: _figure(entry.get(name), entry.get(f"{name}_standard_error"), LOWER, over_texts)
+            "entropy_ratio": _figure(entry.get("entropy_ratio"), entropy_ratio_error(entry), NEARER_1, over_texts),
+            "known_word_share": _figure(entry.get("known_word_share"), *known_words_error(entry, over_texts)),
+        }
+        group = _group({"real_text": scoring.get("real_text"), **writing}, figures)
+        found[f"quality {entry['key']}"] = {**group, "num_samples": texts, "scoring": dict(scoring)}
+        over_scored = f"over {entry.get('texts_scored', texts)} scored texts, taken as independent"
+        scored = {
+            name: _figure(entry.get(name), entry.get(f"{name}_standard_error"), LOWER, over_scored)
             for name in ("gen_ppl", "scorer_bits_per_character")
         }
-        figures["entropy_ratio"] = _figure(entry.get("entropy_ratio"), entropy_ratio_error(entry), NEARER_1, over_texts)
-        figures["known_word_share"] = _figure(entry.get("known_word_share"), words_error, HIGHER, words_noise)
-        conditions = {
-            "scoring": record.get("scoring"),
-            "length": entry["length"],
-            **{key: entry[key] for key in _DECODING if key in entry},
-        }
-        found[f"quality {entry['key']}"] = _group(conditions, figures)
-        found[f"quality {entry['key']}"]["num_samples"] = texts
+        found[f"scored {entry['key']}"] = _group({"scoring": dict(scoring), **writing}, scored)
     return found
 
 
 def entropy_ratio_error(entry: Mapping[str, Any]) -> float | None:
     """s.e. of entropy/real entropy: the sd of the texts' entropies / √texts; real text is the same for all lines."""
     spread, ratio, mean = entry.get("entropy_sd"), entry.get("entropy_ratio"), entry.get("entropy")
-    if spread is None or not ratio or not mean:
+    texts = int(entry["num_samples"])
+    if spread is None or not ratio or not mean or texts < 2:
         return None
-    return spread / math.sqrt(int(entry["num_samples"])) * ratio / mean
+    return spread / math.sqrt(texts) * ratio / mean
 
 
-def known_words_error(entry: Mapping[str, Any], by_text: str) -> tuple[float | None, str]:
-    """s.e. of the known-word share and how it was found: over texts where the record has it, else binomial."""
-    share = entry.get("known_word_share")
-    if (error := entry.get("known_word_share_standard_error")) is not None:
-        return error, by_text
-    words = sum(map(judged_words, entry.get("texts") or []))
+def known_words_error(entry: Mapping[str, Any], over_texts: str) -> tuple[float | None, str, str]:
+    """s.e. of the known-word share, its direction, and how the error was found.
+
+    Over texts, as words of one text are not independent, and no less than that of so many independent words, which is
+    not 0 where all words are known.
+    """
+    words, share = sum(map(judged_words, entry.get("texts") or [])), entry.get("known_word_share")
     if share is None or not words:
-        return None, "unknown: the record has no words"
-    smoothed = (share * words + 2) / (words + 4)  # Agresti–Coull: a share of 0 or 1 is not known exactly either
-    return math.sqrt(smoothed * (1 - smoothed) / words), f"binomial over {words} words, taken as independent"
+        return None, HIGHER, ""
+    smoothed = (share * words + 2) / (words + 4)  # Agresti–Coull
+    binomial = math.sqrt(smoothed * (1 - smoothed) / words)
+    by_text = entry.get("known_word_share_standard_error") or 0.0
+    return max(by_text, binomial), HIGHER, f"{over_texts}, at least binomial over {words} words"
 
 
 def judged_words(text: str) -> int:
@@ -105,16 +109,18 @@ def _speed(record: Mapping[str, Any], environment: Mapping[str, Any], checkpoint
         "precision": checkpoint.get("precision"),
         "threads": environment.get("threads"),
         "platform": environment.get("platform"),
-        **{key: value for key, value in (record.get("environment") or {}).items() if key in ("cpu", "cores", "device")},
+        **{key: value for key, value in (record.get("environment") or {}).items() if key in ("cpu", "cores")},
     }
     found: Groups = {}
     for entry in record["settings"]:
         if "key" not in entry:
             continue
-        rate, spread = _rate(entry)
         conditions = {**machine, **{key: entry[key] for key in (*_SPEED_CONDITIONS, *_DECODING) if key in entry}}
         repeats = len(entry.get("seconds") or [])
-        figure = _figure(rate, spread, HIGHER, f"sd over {repeats} repeats in one process")
+        spread = entry.get("output_tokens_per_second_sd")
+        figure = _figure(
+            entry.get("output_tokens_per_second"), spread, HIGHER, f"sd over {repeats} repeats in one process"
+        )
         where = ", ".join(f"{word} {entry[key]}" for key, word in _PLACES.items() if key in entry)
         found[f"speed {entry['key']}" + (f" ({where})" if where else "")] = _group(
             conditions, {"tokens_per_second": figure}
@@ -123,16 +129,6 @@ def _speed(record: Mapping[str, Any], environment: Mapping[str, Any], checkpoint
 
 
 _PLACES = {"batch": "batch", "prompt_length": "prompt", "length": "length"}
-
-
-def _rate(entry: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    rate = entry.get("output_tokens_per_second")
-    seconds: Sequence[float] = entry.get("seconds") or []
-    if rate is None or len(seconds) < 2 or min(seconds) <= 0:
-        return rate, None
-    mean = sum(seconds) / len(seconds)
-    variance = sum((value - mean) ** 2 for value in seconds) / (len(seconds) - 1)
-    return rate, rate * math.sqrt(variance) / mean
 
 
 def _group(conditions: dict[str, Any], figures: dict[str, dict[str, Any] | None]) -> dict[str, Any]:
@@ -178,5 +174,6 @@ def choices_of(line: Mapping[str, Any]) -> dict[str, Any]:
         "autoregressive_temperatures": sorted(found["by_token"]),
         "solvers": sorted(found["solvers"]),
         "length": group["conditions"]["length"],
+        "score_characters": group["scoring"].get("score_characters"),
         "num_samples": group["num_samples"],
     }

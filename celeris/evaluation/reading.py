@@ -7,7 +7,7 @@ from typing import Any
 from celeris.evaluation.samples import content_hash
 from celeris.evaluation.scorer import ScoredTexts, Scorer
 from celeris.evaluation.store import Store
-from celeris.evaluation.text_metrics import entropy
+from celeris.evaluation.text_metrics import entropy, ratio_error
 from celeris.evaluation.units import NegativeLogLikelihood, text_size
 
 ROOMS = ("evaluation/reading.py", "evaluation/scorer.py", "evaluation/units.py")
@@ -15,6 +15,7 @@ ROOMS = ("evaluation/reading.py", "evaluation/scorer.py", "evaluation/units.py")
 DEFINITIONS = {
     "gen_ppl_mean_of_texts": "mean over texts of each text's own perplexity under the scorer, ruled by its worst; "
     "never to be compared with gen_ppl",
+    "gen_ppl_standard_error": "of gen_ppl, as of scorer_bits_per_character: texts taken as independent (delta method)",
     "tokens_scored": "the scorer's tokens in gen_ppl, each counted once",
     "texts_skipped": "texts without a character that is not white space, which the scorer does not read",
     "tokens_cut": "the scorer's tokens of the texts that its budget of characters left unread",
@@ -38,11 +39,17 @@ class Reading:
         """Flat figures for the report file; None where no text could be scored."""
         total = self.score.total
         read = [ids for ids in self.score.sequences if ids]
-        own = [nll.perplexity for nll in self.score.per_text if nll is not None]
+        scored = [nll for nll in self.score.per_text if nll is not None]
+        own = [nll.perplexity for nll in scored]
+        error = ratio_error([(nll.nats, nll.tokens) for nll in scored])  # of nats/token, and so of log gen_ppl
         return {
             "gen_ppl": total.perplexity if total.tokens else None,
+            "gen_ppl_standard_error": None if error is None else total.perplexity * error,
             "gen_ppl_mean_of_texts": sum(own) / len(own) if own else None,
             "scorer_bits_per_character": total.bits_per_character if total.tokens else None,
+            "scorer_bits_per_character_standard_error": ratio_error(
+                [(nll.bits_per_character * nll.characters, nll.characters) for nll in scored]
+            ),
             "scorer_entropy": sum(map(entropy, read)) / len(read) if read else None,
             "tokens_scored": total.tokens,
             "texts_scored": len(own),
@@ -53,8 +60,10 @@ class Reading:
 
 UNREAD: dict[str, Any] = {
     "gen_ppl": None,
+    "gen_ppl_standard_error": None,
     "gen_ppl_mean_of_texts": None,
     "scorer_bits_per_character": None,
+    "scorer_bits_per_character_standard_error": None,
     "scorer_entropy": None,
     "tokens_scored": 0,
     "texts_scored": 0,

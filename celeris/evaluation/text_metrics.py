@@ -23,6 +23,7 @@ DEFINITIONS = {
     "longest_word_run": "longest run of one whitespace-split word in any sample",
     "known_word_share": "share of words of >= 2 letters that occur in the training text, case-folded; "
     "words touching either end of a sample are left out, because the cut may have split them",
+    "known_word_share_standard_error": "of known_word_share, texts taken as independent (delta method of a ratio)",
     "known_word_share_all": "the same with the words at both ends counted too",
     "unk_rate": "share of tokens that are UNK",
     "mean_length": "tokens of a sample without EOS and PAD: mean, standard deviation (n − 1), least and most",
@@ -101,16 +102,21 @@ class WordVocabulary:
         Returns:
             A share in [0, 1], or None when no word is left to judge.
         """
+        counts = [self.count(text, whole_words_only) for text in texts]
+        total = sum(words for _, words in counts)
+        return sum(known for known, _ in counts) / total if total else None
+
+    def count(self, text: str, whole_words_only: bool = True) -> tuple[int, int]:
+        """Known words of one text, and all that are judged."""
         known = total = 0
-        for text in texts:
-            for match in _LETTERS.finditer(text):
-                if len(match.group()) < self.min_letters:
-                    continue
-                if whole_words_only and (match.start() == 0 or match.end() == len(text)):
-                    continue
-                total += 1
-                known += match.group() in self
-        return known / total if total else None
+        for match in _LETTERS.finditer(text):
+            if len(match.group()) < self.min_letters:
+                continue
+            if whole_words_only and (match.start() == 0 or match.end() == len(text)):
+                continue
+            total += 1
+            known += match.group() in self
+        return known, total
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,7 @@ class TextStatistics:
     longest_run: int
     longest_word_run: int
     known_word_share: float | None
+    known_word_share_standard_error: float | None
     known_word_share_all: float | None
     unk_rate: float
 
@@ -177,9 +184,20 @@ def describe(
         longest_run=max(longest_run(ids) for ids in sequences),
         longest_word_run=max(longest_run(text.split()) for text in texts),
         known_word_share=vocabulary.share(texts),
+        known_word_share_standard_error=ratio_error([vocabulary.count(text) for text in texts]),
         known_word_share_all=vocabulary.share(texts, whole_words_only=False),
         unk_rate=unknown / tokens if tokens else 0.0,
     )
+
+
+def ratio_error(parts: Sequence[tuple[float, float]]) -> float | None:
+    """Standard error of Σ a / Σ b over the pairs (a, b) of independent texts (delta method); None for fewer than two
+    texts or Σ b = 0."""
+    total, count = sum(b for _, b in parts), len(parts)
+    if count < 2 or not total:
+        return None
+    ratio = sum(a for a, _ in parts) / total
+    return math.sqrt(sum((a - ratio * b) ** 2 for a, b in parts) * count / (count - 1)) / total
 
 
 def _ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:

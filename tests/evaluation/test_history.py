@@ -21,19 +21,23 @@ def report(**changes) -> dict:
         "key": KEY, "num_inference_steps": 4, "solver_name": "eta_1", "temperature": 0.7, "length": 256,
         "num_samples": 64, "gen_ppl": 40.0, "gen_ppl_standard_error": 2.0, "scorer_bits_per_character": 2.0,
         "scorer_bits_per_character_standard_error": 0.05, "entropy": 2.7, "entropy_sd": 0.16, "entropy_ratio": 0.9,
-        "known_word_share": 0.8, "texts": ["no one two three x", "or four five no"] * 50,
+        "known_word_share": 0.8, "known_word_share_standard_error": None, "texts_scored": 20,
+        "texts": ["no one two three x", "or four five no"] * 50,
     }  # fmt: skip
     entry.update({key: value for key, value in changes.items() if key in entry})
     likelihood = {"nats_per_token": 1.2, "bits_per_character": 1.7, "tokens": 100, "kind": "upper bound",
                   "standard_error_bits_per_character": 0.01}  # fmt: skip
-    speed = {"key": KEY, "batch": 1, "prompt_length": 0, "length": 256, "output_tokens_per_second": 100.0,
+    speed = {"key": KEY, "batch": 1, "prompt_length": 0, "length": 256, "output_tokens_per_second_sd": 10.0,
              "seconds": [1.0, 1.1, 0.9]}  # fmt: skip
     return {
         "checkpoint": {"device": "cpu", "precision": "float32"},
         "environment": {"threads": changes.get("threads", 2), "platform": "Linux x86_64"},
         "metrics": {
             "likelihood": {"headline": "bound", "rows": 256, "row_length": 256, "results": {"bound": likelihood}},
-            "quality": {"scoring": {"scorer": changes.get("scorer", "S"), "window": 256}, "settings": [entry]},
+            "quality": {
+                "scoring": {"scorer": changes.get("scorer", "S"), "score_characters": 6000, "real_text": "f"},
+                "settings": [entry],
+            },
             "speed": {"settings": [{**speed, "output_tokens_per_second": changes.get("rate", 100.0)}]},
         },
     }
@@ -52,8 +56,9 @@ def verdicts(changes: list[history.Change]) -> dict[str, str]:
 
 def test_a_line_has_every_figure_with_its_noise_and_direction() -> None:
     groups = line()["groups"]
-    assert set(groups) == {"likelihood bound", f"quality {KEY}", f"speed {KEY} (batch 1, prompt 0, length 256)"}
-    figures = groups[f"quality {KEY}"]["figures"]
+    speed = f"speed {KEY} (batch 1, prompt 0, length 256)"
+    assert set(groups) == {"likelihood bound", f"quality {KEY}", f"scored {KEY}", speed}
+    figures = {**groups[f"quality {KEY}"]["figures"], **groups[f"scored {KEY}"]["figures"]}
     assert {name: figure["better"] for name, figure in figures.items()} == {
         "gen_ppl": "lower", "scorer_bits_per_character": "lower", "entropy_ratio": "nearer 1",
         "known_word_share": "higher",
@@ -62,7 +67,8 @@ def test_a_line_has_every_figure_with_its_noise_and_direction() -> None:
     # 5 words of two letters or more that do not touch an end in every pair of texts: "one two three", "four five".
     assert "250 words" in figures["known_word_share"]["noise"]
     assert figures["known_word_share"]["error"] == pytest.approx(math.sqrt(0.8 * 0.2 / 250), rel=0.02)
-    rate = groups[f"speed {KEY} (batch 1, prompt 0, length 256)"]["figures"]["tokens_per_second"]
+    assert "20 scored texts" in figures["gen_ppl"]["noise"]
+    rate = groups[speed]["figures"]["tokens_per_second"]
     assert rate["error"] == pytest.approx(10) and rate["better"] == "higher"
     json.dumps(groups, allow_nan=False)
 
@@ -73,6 +79,13 @@ def test_the_error_of_the_known_words_is_their_spread_over_repeated_draws() -> N
     spread = math.sqrt(sum((x - 0.8) ** 2 for x in draws) / len(draws))
     error = line()["groups"][f"quality {KEY}"]["figures"]["known_word_share"]["error"]
     assert error == pytest.approx(spread, rel=0.1)
+
+
+def test_words_of_one_text_are_not_taken_as_independent_where_the_record_says_how_texts_differ() -> None:
+    figure = line(known_word_share_standard_error=0.1)["groups"][f"quality {KEY}"]["figures"]["known_word_share"]
+    assert figure["error"] == 0.1
+    perfect = line(known_word_share=1.0, known_word_share_standard_error=0.0)["groups"][f"quality {KEY}"]["figures"]
+    assert 0.004 < perfect["known_word_share"]["error"] < 0.01  # all of 250 words known is no proof of 100 %
 
 
 def test_a_change_within_noise_is_none_and_one_beyond_it_is_named_with_both_figures_and_z() -> None:
@@ -107,7 +120,8 @@ def test_the_newest_line_of_the_same_scoring_and_data_is_compared_with() -> None
     changes = history.compare(line("ddd", gen_ppl=60.0), [other_scorer])
     figure = next(change for change in changes if change.name == "gen_ppl")
     assert figure.verdict == "not comparable" and "scoring.scorer was T and is S" in figure.why
-    assert verdicts(changes)["bits_per_character"] == "within noise"  # a scorer has no part in it
+    assert verdicts(changes)["bits_per_character"] == "within noise"  # a scorer has no part in these
+    assert verdicts(changes)["known_word_share"] == "within noise"
     changes = history.compare(line("ddd"), [other_data])
     assert set(verdicts(changes).values()) == {"not comparable"}
     assert "data.fingerprint was other and is text" in changes[0].why
@@ -171,7 +185,7 @@ def test_the_choices_of_a_line_are_those_that_its_keys_name() -> None:
         record["groups"][f"quality {key}"] = copy.deepcopy(group)
     assert choices_of(record) == {
         "num_inference_steps": [4, 16], "temperatures": [0.7, 1.0], "autoregressive_temperatures": [1.0],
-        "solvers": ["eta_1"], "length": 256, "num_samples": 64,
+        "solvers": ["eta_1"], "length": 256, "num_samples": 64, "score_characters": 6000,
     }  # fmt: skip
     masked = {"system": "mdlm", "groups": {"quality mdlm/steps_64/t0.7": group}}
     assert choices_of(masked)["masked_steps"] == [64] and "num_inference_steps" not in choices_of(masked)
