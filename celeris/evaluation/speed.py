@@ -14,7 +14,7 @@ from celeris.evaluation.flops import count_flops, matmul_peak
 from celeris.evaluation.machine import describe_machine, load_average, package_version
 from celeris.evaluation.memory import Memory, peak_memory
 from celeris.evaluation.record import Decoder, Output, Section, Subject
-from celeris.evaluation.speed_tables import scalars, tables, tokens_by_batch
+from celeris.evaluation.speed_tables import busy, scalars, tables, tokens_by_batch
 from celeris.evaluation.timing import DEFINITIONS, Call, relative, rounds, summarize, time_call
 from celeris.evaluation.windows import text_windows
 from celeris.sampling import Solver
@@ -163,6 +163,7 @@ class Speed:
             "Speed",
             record,
             tables(record),
+            flags=busy(environment),
             unavailable=[f"peak memory: {reason}" for reason in reasons],
             plots={"speed": tokens_by_batch(records)},
             scalars=scalars(records),

@@ -1,5 +1,6 @@
 """The figures of speed as tables of at most 120 columns, a plot and scalars."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +17,16 @@ def tables(record: dict[str, Any]) -> list[Table]:
     first, definition = settings[0], record["definition"]
     compared = list(dict.fromkeys(r["relative_to"] for r in settings if r["relative_to"]))
     same = {name: len({r[name] for r in settings}) == 1 for name in ("prompt_length", "length")}
-    where = f"{first['device']}, {first['precision']}, {environment['threads']} threads"
+    kinds = list(dict.fromkeys(f"{r['device']}, {r['precision']}" for r in settings))
+    where, called = f"{' and '.join(kinds)}, {environment['threads']} threads", names(settings)
     lengths = [f"{first['length']} tokens a row"] if same["length"] else []
     if same["prompt_length"]:
         lengths.append(f"after {first['prompt_length']} tokens of prompt" if first["prompt_length"] else "from nothing")
     title = ", ".join([*lengths, where])
-    who: list[Column] = [("decoder", lambda r: r["label"]), ("batch", lambda r: str(r["batch"]))]
+    who: list[Column] = [
+        ("decoder", lambda r: called[r["label"], r["weight_hash"]]),
+        ("batch", lambda r: str(r["batch"])),
+    ]
     if not same["prompt_length"]:
         who.append(("prompt", lambda r: str(r["prompt_length"])))
     if not same["length"]:
@@ -52,11 +57,11 @@ def tables(record: dict[str, Any]) -> list[Table]:
     peaks = ", ".join(f"{value / 1e9:,.1f} GFLOP/s ({kind})" for kind, value in record["peak"].items())
     counted = f"{first['repeats']} timed calls a line, one a round, decoders taking turns"
     said = f"Ratio to {' or '.join(compared)} in the same round: {definition['relative']}." if compared else ""
-    names = ("output_tokens_per_second", "output_tokens_per_second_without_prefill", "output_tokens")
-    notes = [*(f"{name.replace('_', ' ')}: {definition[name]}." for name in names), *([said] if said else [])]
+    said_of = ("output_tokens_per_second", "output_tokens_per_second_without_prefill", "output_tokens")
+    notes = [*(f"{name.replace('_', ' ')}: {definition[name]}." for name in said_of), *([said] if said else [])]
     notes += [f"{counted}. Entropy: {definition['entropy']}; what the text is worth: see text quality."]
-    names = ("time_to_first_block", "latency", "forwards")
-    late = [f"{name.replace('_', ' ')}: {definition[name]}." for name in names]
+    parts = ("time_to_first_block", "latency", "forwards")
+    late = [f"{name.replace('_', ' ')}: {definition[name]}." for name in parts]
     costs = [
         f"{name.replace('_', ' ')}: {definition[name]}." for name in ("tokens_per_forward", "flops", "peak_memory")
     ]
@@ -67,9 +72,27 @@ def tables(record: dict[str, Any]) -> list[Table]:
     ]
 
 
+def busy(environment: dict[str, Any]) -> list[str]:
+    """A warning where more processes wanted to run than there are cores."""
+    loads = [environment[key][0] for key in ("load_average", "load_average_after") if environment[key]]
+    if not loads or max(loads) <= environment["cores"] + 0.5:
+        return []
+    return [
+        f"BUSY MACHINE: a load of {max(loads):.1f} on {environment['cores']} cores while speed was measured; tokens/s, "
+        "latency and share of peak are those of this hour, and ratios within a round suffer less, not nothing."
+    ]
+
+
 def _table(title: str, columns: Sequence[Column], settings: Sequence[Record], notes: list[str]) -> Table:
     rows = [[show(record) for _, show in columns] for record in settings]
     return Table(title, [name for name, _ in columns], rows, notes)
+
+
+def names(settings: Sequence[Record]) -> dict[tuple[str, str], str]:
+    """(label, weights) → the label, with the weights' hash where models of one kind stand beside each other."""
+    pairs = dict.fromkeys((r["label"], r["weight_hash"]) for r in settings)
+    alike = Counter(label for label, _ in pairs)
+    return {pair: pair[0] if alike[pair[0]] == 1 else f"{pair[0]} ({pair[1][:6]})" for pair in pairs}
 
 
 def number(value: float | None, form: str = "{:,.0f}", times: float = 1.0) -> str:
@@ -88,9 +111,10 @@ def tokens_by_batch(settings: Sequence[Record]) -> Draw:
 
     def draw(axes: Any) -> None:
         lengths = list(dict.fromkeys((r["prompt_length"], r["length"]) for r in settings))
-        for place, label in enumerate(dict.fromkeys(r["label"] for r in settings)):
+        for place, (pair, label) in enumerate(names(settings).items()):
             for mark, (prompt, length) in enumerate(lengths):
-                line = [r for r in settings if (r["label"], r["prompt_length"], r["length"]) == (label, prompt, length)]
+                own = [r for r in settings if (r["label"], r["weight_hash"]) == pair]
+                line = [r for r in own if (r["prompt_length"], r["length"]) == (prompt, length)]
                 line.sort(key=lambda r: r["batch"])
                 axes.plot(
                     [r["batch"] for r in line],
@@ -114,12 +138,13 @@ def tokens_by_batch(settings: Sequence[Record]) -> Draw:
 
 
 def scalars(settings: Sequence[Record]) -> dict[str, float]:
-    """`speed/<key>/batch_<n>[/prompt_<n>][/length_<n>]/tokens_per_second`, and the ratio beside it."""
+    """`speed/<key>[/<weights>]/batch_<n>[/prompt_<n>/length_<n>]/tokens_per_second`, and the ratio beside it."""
     several = len({(r["prompt_length"], r["length"]) for r in settings}) > 1
-    found = {}
+    found, called = {}, names(settings)
     for r in settings:
         lengths = f"/prompt_{r['prompt_length']}/length_{r['length']}" if several else ""
-        name = f"speed/{r['key']}/batch_{r['batch']}{lengths}"
+        weights = "" if called[r["label"], r["weight_hash"]] == r["label"] else f"/{r['weight_hash']}"
+        name = f"speed/{r['key']}{weights}/batch_{r['batch']}{lengths}"
         found[f"{name}/tokens_per_second"] = r["output_tokens_per_second"]
         if r["relative"] is not None:
             found[f"{name}/relative"] = r["relative"]

@@ -16,6 +16,7 @@ from celeris.evaluation.plots import save
 from celeris.evaluation.record import Decoder, Subject
 from celeris.evaluation.report import plain_table
 from celeris.evaluation.speed import Speed
+from celeris.evaluation.speed_tables import busy
 
 from .fakes import FakeData, character_tokenizer, subject
 
@@ -245,6 +246,23 @@ def test_constant_text_shows_in_the_entropy_beside_its_speed(tmp_path):
     assert lines[2].split()[-1] == "entropy" and lines[3].split()[-1] == "0.00"
     save(section.plots["speed"], tmp_path / "speed.png", "Speed")
     assert (tmp_path / "speed.png").stat().st_size > 1000
+
+
+def test_two_models_of_one_kind_are_told_apart():
+    bench = Bench()
+    one, two = bench.subject({"token": 1.0}), bench.subject({"token": 4.0})
+    two.model.weight_hash = "fedcba987654"
+    section = bench.speed(batch_sizes=[1], repeats=1).together([one, two])
+    assert [row[0] for row in section.tables[0].rows] == ["stub, token (012345)", "stub, token (fedcba)"]
+    assert section.scalars["speed/stub/token/fedcba987654/batch_1/tokens_per_second"] == pytest.approx(2.5)
+    assert [record["relative"] for record in section.record["settings"]] == pytest.approx([1.0, 0.25])
+
+
+def test_a_busy_machine_is_flagged():
+    quiet = {"cores": 2, "load_average": [2.0, 9.0, 9.0], "load_average_after": [1.0, 1.0, 1.0]}
+    assert busy(quiet) == [] == busy({"cores": 2, "load_average": None, "load_average_after": None})
+    (flag,) = busy({**quiet, "load_average_after": [7.0, 1.0, 1.0]})
+    assert flag.startswith("BUSY MACHINE: a load of 7.0 on 2 cores")
 
 
 @pytest.mark.parametrize(
