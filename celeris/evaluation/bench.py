@@ -25,10 +25,16 @@ class MauveResult(Protocol):
     """Mean and spread over clustering seeds."""
 
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float | None: ...
 
     @property
-    def sd(self) -> float: ...
+    def sd(self) -> float | None: ...
+
+    @property
+    def samples(self) -> int: ...
+
+    @property
+    def warning(self) -> str | None: ...
 
 
 class Closeness(Protocol):
@@ -72,10 +78,12 @@ class Bench:
         self.score_characters = score_characters
         self.self_bleu_texts = self_bleu_texts
         self.copied_characters = copied_characters
-        self.reference = [subject.tokenizer.decode(ids) for ids in windows]
-        self.others = [subject.tokenizer.decode(ids) for ids in others]
+        self.reference = [subject.tokenizer.decode(list(ids)) for ids in windows]
+        self.others = [subject.tokenizer.decode(list(ids)) for ids in others]
         self.missing: dict[str, str] = {}
         """Figure → why it is left out."""
+        self.too_few: dict[int, str] = {}
+        """Number of texts → that MAUVE is undefined for so few."""
         self._data = subject.data.describe().get("fingerprint")
 
     @cached_property
@@ -156,18 +164,23 @@ class Bench:
         return {"copied_longest": max(spans), "copied_mean": sum(spans) / len(spans)}
 
     def _mauve(self, texts: list[str], reference: Sequence[str], label: str) -> dict[str, float | None]:
-        nothing: dict[str, float | None] = {"mauve": None, "mauve_sd": None}
+        nothing: dict[str, float | None] = {"mauve": None, "mauve_sd": None, "mauve_samples": None}
         mauve = self.mauve
         if mauve is None or not reference:
             return nothing
         key = {"texts": content_hash(texts), "reference": content_hash(list(reference)), "by": mauve.definition}
 
-        def make() -> dict[str, float | None]:
+        def make() -> dict[str, Any]:
             found = mauve(texts, reference)
-            return {"mauve": found.mean, "mauve_sd": found.sd}
+            return {"mean": found.mean, "sd": found.sd, "samples": found.samples, "warning": found.warning}
 
         rooms = ("evaluation/features.py", "evaluation/mauve.py")
-        return self._try("MAUVE", lambda: self._keep("mauve", key, make, rooms, label)) or nothing
+        found = self._try("MAUVE", lambda: self._keep("mauve", key, make, rooms, label))
+        if found is None:
+            return nothing
+        if found["mean"] is None:
+            self.too_few[found["samples"]] = found["warning"]
+        return {"mauve": found["mean"], "mauve_sd": found["sd"], "mauve_samples": found["samples"]}
 
     def _keep(self, kind: str, key: dict[str, Any], make: Callable[[], Any], rooms: Iterable[str], label: str) -> Any:
         return self.subject.store.get(kind, key, make, tuple(rooms), f"{kind.replace('_', '-')} of {label}")

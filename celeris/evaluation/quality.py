@@ -125,7 +125,7 @@ class Quality:
         settings = [entry(m) for m in measured]
         matched = at_matched_entropy(settings)
         record = {
-            "definitions": self._definitions(scorer, mauve),
+            "definitions": self.definitions(scorer, mauve),
             "scoring": {
                 **(scorer.scoring if scorer else {"scorer": None}),
                 "length": real.setting["length"],
@@ -142,7 +142,8 @@ class Quality:
         tables = quality_tables(
             title, measured, real, scorer.definition if scorer else None, mauve.definition if mauve else None
         )
-        few = [mauve_flag(self.num_samples)] if mauve and self.num_samples < SAMPLES_FOR_MAUVE else []
+        used = [int(m.compared["mauve_samples"] or 0) for m in measured if m.compared["mauve"] is not None]
+        few = [mauve_flag(min(used))] if used and min(used) < SAMPLES_FOR_MAUVE else []
         plots = {"quality_by_steps": quality_by_steps(record)}
         if scorer:
             plots["quality_frontier"] = quality_frontier(record)
@@ -151,14 +152,14 @@ class Quality:
             record,
             [*tables, matched_table(matched)] if matched else tables,
             flags=[*(flag for m in measured for flag in m.flags(real)), *few],
-            unavailable=list(bench.missing.values()),
+            unavailable=[*bench.missing.values(), *bench.too_few.values()],
             samples=[Sample(m.label, text) for m in measured for text in m.samples.texts[: self.show]],
             plots=plots,
             scalars={name: value for m in measured for name, value in m.scalars().items()},
         )
 
     @staticmethod
-    def _definitions(scorer: Scorer | None, mauve: Closeness | None) -> dict[str, str | None]:
+    def definitions(scorer: Scorer | None, mauve: Closeness | None) -> dict[str, str | None]:
         return {
             **DEFINITIONS,
             **OWN,

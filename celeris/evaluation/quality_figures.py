@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from celeris.evaluation.mauve import ENOUGH
 from celeris.evaluation.samples import Texts
 from celeris.evaluation.slug import slug
 from celeris.evaluation.text_metrics import TextStatistics
@@ -16,7 +17,7 @@ LONGEST_RUN = 16
 MOST_EXTRA_REPETITION = 0.1
 MOST_COPIED = 2.0  # spans of the training text, as a multiple of those in held-out text …
 SHORTEST_COPY = 32  # … and in characters: what is shorter is a turn of phrase
-SAMPLES_FOR_MAUVE = 1_000
+SAMPLES_FOR_MAUVE = ENOUGH
 
 SCALARS = ("gen_ppl", "entropy", "entropy_ratio", "distinct_2", "rep_4", "self_bleu_4", "known_word_share",
            "copied_longest", "mauve", "calls_per_token", "tokens_per_forward", "tokens_per_second")  # fmt: skip
@@ -128,6 +129,6 @@ class Measured:
 def mauve_flag(samples: int) -> str:
     """What is wrong with a MAUVE of so few texts."""
     return (
-        f"{FEW_SAMPLES}: MAUVE of {samples:,} texts a setting says little; it needs {SAMPLES_FOR_MAUVE:,} "
-        "(evaluation.quality.num_samples)"
+        f"{FEW_SAMPLES}: MAUVE of {samples:,} texts says little and compares with that of as many only; it needs "
+        f"{SAMPLES_FOR_MAUVE:,} (evaluation.quality.num_samples)"
     )

@@ -14,9 +14,10 @@ import torch
 
 from celeris.evaluation.record import Decoder, Subject, device_name, synchronize
 from celeris.evaluation.store import PACKAGE
+from celeris.evaluation.timing import real_tokens
 
-ROOMS = ("batch.py", "denoiser", "embedding", "evaluation/samples.py", "language_model.py", "model.py", "noise",
-         "rounding", "sampling", "streams.py", "tokenizer.py")  # fmt: skip
+ROOMS = ("baselines", "batch.py", "denoiser", "embedding", "evaluation/samples.py", "language_model.py", "model.py",
+         "noise", "rounding", "sampling", "streams.py", "tokenizer.py")  # fmt: skip
 """Whose code decides what a model writes."""
 
 
@@ -97,7 +98,7 @@ def _write(subject: Subject, decoder: Decoder, length: int, prompts: Sequence[st
             seed=subject.seed + first,
         )
 
-    batch(0, 1, min(length, getattr(model, "block_length", length)))  # warms up before the clock runs
+    batch(0, 1, min(length, getattr(model, "block_length", 16)))  # warms up before the clock runs
     sequences: list[list[int]] = []
     calls = context_passes = 0
     synchronize(model.device)
@@ -110,17 +111,6 @@ def _write(subject: Subject, decoder: Decoder, length: int, prompts: Sequence[st
     synchronize(model.device)
     seconds = time.perf_counter() - start
     return Texts(sequences, [tokenizer.decode(ids) for ids in sequences], seconds, calls, context_passes)
-
-
-def real_tokens(sequence: Sequence[int], eos_id: int, pad_id: int) -> list[int]:
-    """The sequence up to its first EOS, PAD left out."""
-    kept: list[int] = []
-    for token in sequence:
-        if int(token) == eos_id:
-            break
-        if int(token) != pad_id:
-            kept.append(int(token))
-    return kept
 
 
 def content_hash(value: Any) -> str:
