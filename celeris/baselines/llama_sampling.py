@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from celeris.sampling.autoregressive import gumbel
 from celeris.sampling.device import synchronize
 from celeris.sampling.output import GenerateOutput
 from celeris.sampling.request import Request, prepare
+from celeris.typing import Ids
 
 
 @torch.no_grad()
@@ -31,23 +33,11 @@ def generate_llama(
     """
     if temperature < 0:
         raise CelerisError(f"temperature is {temperature:g}; it must be ≥ 0 (0: always the most probable token).")
-    from transformers import GenerationConfig
-
     began = time.perf_counter()
     request = prepare(model, prompts, num_samples, max_new_tokens, seed)
     ids, mask = left_padded(model, request)
-    sampler = _Sampler(model, temperature, request.generators)
-    settings = GenerationConfig(
-        max_new_tokens=max_new_tokens,
-        do_sample=False,  # the processor has drawn; what is left is to take the largest
-        eos_token_id=model.eos_id,
-        pad_token_id=model.pad_id,
-        bos_token_id=model.pad_id,
-        use_cache=True,
-    )
-    written = model.network.generate(
-        ids, attention_mask=mask, generation_config=settings, logits_processor=[sampler]
-    )  # fmt: skip
+    sampler = Sampler(model, temperature, request.generators)
+    written = write(model, ids, mask, sampler, max_new_tokens)
     sequences, reasons = [], []
     for tokens in written[:, ids.shape[1] :].tolist():
         stopped = model.eos_id in tokens
@@ -68,6 +58,22 @@ def generate_llama(
     )  # fmt: skip
 
 
+def write(model: Llama, ids: Ids, mask: Tensor, sampler: "Sampler", max_new_tokens: int, **more: Any) -> Any:
+    """transformers' `generate` from ids (B, 1 + S), each next token by `sampler`; `more` goes to GenerationConfig."""
+    from transformers import GenerationConfig
+
+    settings = GenerationConfig(
+        max_new_tokens=max_new_tokens,
+        do_sample=False,  # the sampler has drawn; what is left is to take the largest
+        eos_token_id=model.eos_id,
+        pad_token_id=model.pad_id,
+        bos_token_id=model.pad_id,
+        use_cache=True,
+        **more,
+    )
+    return model.network.generate(ids, attention_mask=mask, generation_config=settings, logits_processor=[sampler])
+
+
 def left_padded(model: Llama, request: Request) -> tuple[Tensor, Tensor]:
     """Ids (B, 1 + S), the start token before each prompt and padding before that, and their mask."""
     ids = F.pad(request.ids, (1, 0), value=model.pad_id)
@@ -76,7 +82,7 @@ def left_padded(model: Llama, request: Request) -> tuple[Tensor, Tensor]:
     return torch.where(mask, ids.gather(1, places.clamp_min(0)), model.pad_id), mask.long()
 
 
-class _Sampler:
+class Sampler:
     """A logits processor: log p/T and Gumbel noise, one generator a row, so that the largest is an exact sample."""
 
     def __init__(self, model: Llama, temperature: float, generators: Sequence[torch.Generator]) -> None:

@@ -39,7 +39,7 @@ class Asked:
     seed: int = 0
     seeds: int = 1
     samples: int = 2
-    masked_samples: int = 16
+    masked_samples: int = 8
     block_length: int | None = None
     batch_size: int = 32
     ode_steps: int = 0

@@ -49,7 +49,7 @@ class Likelihood:
         self,
         rows: int | None = 256,
         samples: int = 2,
-        masked_samples: int = 16,
+        masked_samples: int = 8,
         seeds: int = 1,
         block_length: int | None = None,
         batch_size: int = 32,
