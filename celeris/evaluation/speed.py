@@ -187,7 +187,8 @@ class Speed:
             prompts = {n: cut_prompts(subject, n, rows, self.repeats) for n in self.prompt_lengths}
             for batch, (prompt_length, length) in product(self.batch_sizes, places):
                 cells += [Cell(subject, d, batch, prompt_length, length, prompts[prompt_length]) for d in found]
-        return cells
+        # Models stand beside each other: what is compared has one batch and one pair of lengths.
+        return sorted(cells, key=lambda cell: (self.batch_sizes.index(cell.batch), places.index(cell.place[1:])))
 
     def _work(self, cell: Cell) -> tuple[int, int, Memory]:
         """Warm up; the FLOPs of one call with the tokens it wrote, and the memory of another."""

@@ -195,6 +195,8 @@ def test_the_yardstick_is_a_llama_if_there_is_one_and_nothing_if_nothing_writes_
     bench = Bench()
     own, llama = bench.subject({"a": 1.0, "token": 1.0}), bench.subject({"t1": 4.0}, system="llama")
     settings = bench.speed(batch_sizes=[1, 2], repeats=1).together([own, llama]).record["settings"]
+    keys = ["stub/a", "stub/token", "llama/t1"]
+    assert [(record["batch"], record["key"]) for record in settings] == [(rows, key) for rows in (1, 2) for key in keys]
     assert {record["relative_to"] for record in settings} == {"llama/t1"}
     assert {record["key"]: record["relative"] for record in settings} == pytest.approx(
         {"stub/a": 4.0, "stub/token": 4.0, "llama/t1": 1.0}
