@@ -1,12 +1,13 @@
 # make demo   train, sample and evaluate the small model (installs first)
 # make test   lint and the whole suite (installs first)
-.PHONY: install demo lint test test-fast test-slow oracles mutants ablations clean
+.PHONY: install demo lint test test-fast test-slow oracles mutants ablations compare clean
 
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
 PY := $(VENV)/bin/python
 PYTEST := OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS)
+comma := ,
 CODE := celeris tests notebooks train.py sample.py evaluate.py
 
 install: $(VENV)/.installed
@@ -58,6 +59,21 @@ ablations: install
 		$(PY) evaluate.py checkpoint=$$run metrics=[likelihood] evaluation.likelihood.rows=96 \
 			evaluation.likelihood.order=1 logger=none || exit 1; done
 	$(PY) -m celeris.tasks.ablations runs/ablation docs/ablations.md
+
+# The three tiny models of one size, data and number of tokens, side by side: docs/comparison.
+# Trainings and evaluations go on where they were stopped; what is finished is skipped or taken from what was kept.
+SYSTEMS ?= celeris_tiny ar_tiny mdlm_tiny
+SEEDS ?= 1 2 3
+RUNS = $(foreach seed,$(SEEDS),$(foreach system,$(SYSTEMS),$(system)/seed_$(seed)))
+EACH = printf '%s\n' $(RUNS) | OMP_NUM_THREADS=1 xargs -P $(JOBS) -I{} sh -c
+COMPARE := evaluation=compare metrics=[likelihood,quality]
+
+compare: install
+	@$(EACH) 'run={}; exec $(PY) train.py experiment=compare/$${run%/*} run_id=$${run#*/} seed=$${run##*_} \
+		threads=1 ckpt=last'
+	@$(EACH) 'exec $(PY) evaluate.py checkpoint=runs/compare/{} $(COMPARE) threads=1 logger=none'
+	$(PY) evaluate.py evaluation=compare compare=[$(subst $(eval) ,$(comma),$(RUNS:%=runs/compare/%))] \
+		output=docs/comparison
 
 clean:
 	rm -rf .cache runs outputs multirun .pytest_cache .mypy_cache .ruff_cache

@@ -42,7 +42,12 @@ def to_html(markdown: str, folder: Path, title: str) -> str:
         data = base64.b64encode(file.read_bytes()).decode()
         return f'<img src="data:image/png;base64,{data}" alt="{words}">'
 
+    def heading(self: Any, tokens: Any, index: int, options: Any, env: Any) -> str:
+        name = re.sub(r"[^\w]+", "-", tokens[index + 1].content.lower()).strip("-")
+        return f'<{tokens[index].tag} id="{name}">'
+
     reader.add_render_rule("image", image)
+    reader.add_render_rule("heading_open", heading)
     body = reader.render(COMMENT.sub("", markdown))
     head = f'<meta charset="utf-8">\n<title>{reader.utils.escapeHtml(title)}</title>\n<style>{STYLE}</style>'
     return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}</body>\n</html>\n'

@@ -121,7 +121,8 @@ def finished(path: Path) -> Entry:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CelerisError(f"{file} is no report of a checkpoint ({error!r}); make it with evaluate.py.") from error
     assert about
-    home = next((p for p in file.parents[:3] if (p / "config.yaml").is_file()), file.parent)
+    usual = file.parents[1] if file.parent.name == "evaluation" else file.parent
+    home = next((folder for folder in list(file.parents)[:3] if (folder / "config.yaml").is_file()), usual)
     return Entry(short_path(home), report, training_of(home))
 
 
