@@ -3,7 +3,7 @@
 A figure whose package is missing is left out everywhere, with the reason; the others stand.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -19,6 +19,14 @@ from celeris.evaluation.self_bleu import self_bleu
 from celeris.evaluation.text_metrics import TextStatistics, WordVocabulary, describe, entropy
 
 T = TypeVar("T")
+
+ROOMS = {
+    "statistics": ("evaluation/text_metrics.py",),
+    "self_bleu": ("evaluation/self_bleu.py",),
+    "copied": ("evaluation/memorisation.py",),
+    "mauve": ("evaluation/features.py", "evaluation/mauve.py"),
+}
+"""Kind of figure → whose code decides it."""
 
 
 class MauveResult(Protocol):
@@ -133,7 +141,7 @@ class Bench:
         def make() -> dict[str, Any]:
             return asdict(describe(samples.sequences, samples.texts, self.vocabulary, unk))
 
-        return TextStatistics(**self._keep("statistics", key, make, ("evaluation/text_metrics.py",), label))
+        return TextStatistics(**self._keep("statistics", key, make, label))
 
     def _scored(self, texts: list[str], label: str) -> dict[str, Any]:
         def make() -> dict[str, Any]:
@@ -148,8 +156,7 @@ class Bench:
         def make() -> float | None:
             return self_bleu(texts, n=4, max_texts=most, seed=seed)
 
-        rooms = ("evaluation/self_bleu.py",)
-        return self._try("Self-BLEU", lambda: self._keep("self_bleu", key, make, rooms, label))
+        return self._try("Self-BLEU", lambda: self._keep("self_bleu", key, make, label))
 
     def _copied(self, texts: list[str], label: str) -> dict[str, float | None]:
         key = {"texts": content_hash(texts), "training_text": self._data, "characters": self.copied_characters}
@@ -157,8 +164,7 @@ class Bench:
         def make() -> list[int]:
             return self.memorisation.longest(texts)
 
-        rooms = ("evaluation/memorisation.py",)
-        spans = self._try("Memorisation", lambda: self._keep("copied", key, make, rooms, label))
+        spans = self._try("Memorisation", lambda: self._keep("copied", key, make, label))
         if not spans:
             return {"copied_longest": None, "copied_mean": None}
         return {"copied_longest": max(spans), "copied_mean": sum(spans) / len(spans)}
@@ -174,16 +180,15 @@ class Bench:
             found = mauve(texts, reference)
             return {"mean": found.mean, "sd": found.sd, "samples": found.samples, "warning": found.warning}
 
-        rooms = ("evaluation/features.py", "evaluation/mauve.py")
-        found = self._try("MAUVE", lambda: self._keep("mauve", key, make, rooms, label))
+        found = self._try("MAUVE", lambda: self._keep("mauve", key, make, label))
         if found is None:
             return nothing
         if found["mean"] is None:
             self.too_few[found["samples"]] = found["warning"]
         return {"mauve": found["mean"], "mauve_sd": found["sd"], "mauve_samples": found["samples"]}
 
-    def _keep(self, kind: str, key: dict[str, Any], make: Callable[[], Any], rooms: Iterable[str], label: str) -> Any:
-        return self.subject.store.get(kind, key, make, tuple(rooms), f"{kind.replace('_', '-')} of {label}")
+    def _keep(self, kind: str, key: dict[str, Any], make: Callable[[], Any], label: str) -> Any:
+        return self.subject.store.get(kind, key, make, ROOMS[kind], f"{kind.replace('_', '-')} of {label}")
 
     def _try(self, figure: str, make: Callable[[], T]) -> T | None:
         if figure in self.missing:

@@ -21,7 +21,7 @@ class Store:
 
     Args:
         folder: made when first needed; None: keep nothing.
-        fresh: measure again and overwrite.
+        fresh: measure again, once, and overwrite.
     """
 
     def __init__(self, folder: str | Path | None = None, fresh: bool = False) -> None:
@@ -29,6 +29,7 @@ class Store:
         self.fresh = fresh
         self.found: list[str] = []
         """What was not measured again, in words."""
+        self._made: set[Path] = set()
 
     def get(
         self, kind: str, key: dict[str, Any], make: Callable[[], Any], rooms: Sequence[str] = (), what: str = ""
@@ -47,19 +48,21 @@ class Store:
         record = {**key, "code": code_hash(tuple(rooms))}
         text = json.dumps(record, sort_keys=True, ensure_ascii=False)
         file = self.folder / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
-        if file.is_file() and not self.fresh:
+        if file.is_file() and (file in self._made or not self.fresh):
             try:
                 value = json.loads(file.read_text(encoding="utf-8"))["value"]
             except (ValueError, KeyError):
                 pass  # cut short by a crash of the machine: measure again
             else:
-                self.found.append(what or kind)
+                if file not in self._made:  # else it is of this very evaluation
+                    self.found.append(what or kind)
                 return value
         value = make()
         self.folder.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f".{file.name}.{os.getpid()}.part")
         part.write_text(json.dumps({"key": record, "value": value}, ensure_ascii=False) + "\n", encoding="utf-8")
         os.replace(part, file)
+        self._made.add(file)
         return value
 
 
