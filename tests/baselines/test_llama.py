@@ -62,6 +62,7 @@ def test_the_likelihood_of_rows_is_the_sum_over_their_tokens(model: Llama) -> No
         LlamaNextToken()(model, Split(0.0)(rows, torch.arange(5), seed=0, pad_id=0), 0)
 
 
+@torch.no_grad()
 def test_probabilities_of_all_short_texts_sum_to_one(model: Llama) -> None:
     """Over every pair of tokens, PAD and UNK among them: the first token is scored, and nothing is lost."""
     tokens = torch.arange(model.vocab_size)
@@ -98,6 +99,7 @@ def test_a_row_alone_is_the_row_in_a_batch(model: Llama) -> None:
     assert 0 < batch.prefill_seconds < batch.seconds
 
 
+@torch.no_grad()
 def test_samples_have_the_models_probabilities(model: Llama) -> None:
     count, temperature = 3000, 1.5
     out = generate_llama(model, ["ab"], num_samples=count, max_new_tokens=1, temperature=temperature, seed=1)

@@ -20,6 +20,7 @@ from celeris.evaluation.quality import Quality
 from celeris.evaluation.run import evaluate
 from celeris.evaluation.speed import Speed
 from celeris.sampling.solvers import DDIM, Heun
+from tests.baselines.small import LETTERS, small_llama, small_masked
 from tests.core.small import small_model
 
 from .fakes import PROSE, FakeData, FakeModel, FakeScorer, character_tokenizer, subject
@@ -84,9 +85,11 @@ def test_all_metrics_on_a_real_model(model, tmp_path: Path):
     """Same seed, same report; every section has figures; the files are written."""
     metrics = {
         "likelihood": Likelihood(rows=4, samples=1, order=3),
-        "quality": Quality(FakeScorer(), [1, 2], solvers={"a": DDIM(), "b": Heun()}, num_samples=2, length=12),
+        "quality": Quality(
+            FakeScorer(), num_inference_steps=[1, 2], solvers={"a": DDIM(), "b": Heun()}, num_samples=2, length=12
+        ),
         "prompted": Prompted(pairs=3, levels=2),
-        "speed": Speed([1], [2], length=8, repeats=1),
+        "speed": Speed(num_inference_steps=[1], batch_sizes=[2], length=8, repeats=1),
     }
     data = FakeData(model.tokenizer, length=32)
     report = evaluate(model, data, metrics, seed=3, output_dir=tmp_path)
@@ -94,19 +97,40 @@ def test_all_metrics_on_a_real_model(model, tmp_path: Path):
     results = record["likelihood"]["results"]
     assert list(results) == ["bound", "next token", "3-gram", "unigram"]
     assert all(result["bits_per_character"] > 0 for result in results.values())
-    assert [s["solver"] for s in record["quality"]["settings"]] == ["DDIM(eta=0)", "Heun()"] * 2
-    assert [s["nfe_per_block"] for s in record["quality"]["settings"]] == [1, 1, 2, 3]
-    assert record["quality"]["autoregressive"]["calls_per_token"] is None
-    assert record["quality"]["autoregressive"]["temperature"] == 1.0
+    *diffusion, token_by_token = record["quality"]["settings"]
+    assert [s["solver"] for s in diffusion] == ["DDIM(eta=0)"] * 2 + ["Heun()"] * 2
+    assert [s["num_inference_steps"] for s in diffusion] == [1, 2, 1, 2]
+    assert token_by_token["key"] == "celeris/next_token/t1" and token_by_token["temperature"] == 1.0
     assert record["prompted"]["pairs"] == 3
-    assert [s["num_inference_steps"] for s in record["speed"]["settings"]] == [1, None]
-    assert "autoregressive" in report.to_markdown()
+    assert [s["key"] for s in record["speed"]["settings"]] == ["celeris/steps_1/eta_1/t0.7", "celeris/next_token/t1"]
+    assert "next token" in report.to_markdown()
     again = evaluate(model, data, {k: metrics[k] for k in ("likelihood", "prompted")}, seed=3)
     for name, section in again.sections.items():
         assert json.loads(json.dumps(section.record)) == record[name]
     other = evaluate(model, data, {"likelihood": metrics["likelihood"]}, seed=4)
     assert other.sections["likelihood"].record["results"]["bound"] != results["bound"]
     assert other.sections["likelihood"].record["results"]["next token"] == results["next token"]
+
+
+@pytest.mark.parametrize("make", [small_llama, small_masked])
+def test_the_same_metrics_measure_a_baseline(make, tmp_path: Path):
+    """Another likelihood, other decoders; nothing else of a report depends on the kind of model."""
+    model = make()
+    metrics = {
+        "likelihood": Likelihood(rows=4, order=3),
+        "quality": Quality(FakeScorer(), masked_steps=[2, 4], num_samples=2, length=12),
+        "speed": Speed(masked_steps=[2, 4], batch_sizes=[2], length=8, repeats=1),
+    }
+    texts = [LETTERS * 30]
+    data = FakeData(model.tokenizer, train_documents=texts, val_documents=texts)
+    evaluate(model, data, metrics, seed=3, output_dir=tmp_path)
+    record = json.loads((tmp_path / "report.json").read_text())["metrics"]
+    results = record["likelihood"]["results"]
+    headline = {"llama": "exact", "mdlm": "bound"}[model.system]
+    assert list(results) == [headline, "3-gram", "unigram"] and record["likelihood"]["headline"] == headline
+    keys = {"llama": ["llama/t1"], "mdlm": ["mdlm/steps_2/t0.7", "mdlm/steps_4/t0.7"]}[model.system]
+    assert [s["key"] for s in record["quality"]["settings"]] == keys
+    assert [s["key"] for s in record["speed"]["settings"]] == keys
 
 
 def test_denoising_loss_does_not_depend_on_the_batch_and_reads_the_prompt(model):
