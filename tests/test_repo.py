@@ -39,7 +39,7 @@ ONLY_IN = {
     "omegaconf": {"config", "tasks"},
 }
 OPTIONAL = {"flash_attn", "flash_attn_interface", "wandb", "transformers", "datasets", "pyarrow", "gguf"}
-OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort", "jsonschema"}
+OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort", "jsonschema", "lm_eval"}
 
 
 def room(path: Path) -> str:
@@ -82,12 +82,15 @@ def test_every_package_it_imports_is_declared() -> None:
     """A clean install must have what the code imports; what is optional is imported where it is used."""
     declared = set(re.findall(r'^ {4}"([\w-]+)', (ROOT / "pyproject.toml").read_text(), flags=re.M))
     pinned = set(re.findall(r"^([\w-]+)[=<]", (ROOT / "requirements.txt").read_text(), flags=re.M))
+    development = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements-dev.txt").read_text(), flags=re.M))
     found = {module.split(".")[0] for path in MODULES for module in imported(path)}
     others = found - set(sys.stdlib_module_names) - {"celeris"}
     names = {"hydra": "hydra-core", "omegaconf": "hydra-core", "mauve": "mauve-text", "rouge_score": "rouge-score"}
-    names |= {"markdown_it": "markdown-it-py"}
+    names |= {"markdown_it": "markdown-it-py", "lm_eval": "lm-eval"}
     assert {names.get(name, name) for name in others - OPTIONAL} <= declared & pinned
-    assert {names.get(name, name) for name in others & OPTIONAL if not name.startswith("flash_attn")} <= pinned
+    assert {names.get(name, name) for name in others & OPTIONAL if not name.startswith("flash_attn")} <= (
+        pinned | development
+    )
 
 
 def test_every_room_is_in_the_list() -> None:

@@ -29,7 +29,7 @@ def only_decoder(model: LanguageModel, steps: int, temperature: float, next_toke
     Raises:
         CelerisError: the model has no next-token head.
     """
-    choices = Choices((steps,), (steps,), (temperature,), (temperature,))
+    choices = Choices((steps,), (steps,), (float(temperature),), (float(temperature),))
     found = [decoder for decoder in decoders(model, choices) if ("/next_token/" in decoder.key) == next_token]
     if not found:
         raise CelerisError(f"This {model.system} model has no next-token head; leave next_token out.")
