@@ -77,9 +77,9 @@ def entropy_ratio_error(entry: Mapping[str, Any]) -> float | None:
     """s.e. of entropy/real entropy: the sd of the texts' entropies / √texts; real text is the same for all lines."""
     spread, ratio, mean = entry.get("entropy_sd"), entry.get("entropy_ratio"), entry.get("entropy")
     texts = int(entry["num_samples"])
-    if spread is None or not ratio or not mean or texts < 2:
+    if spread is None or ratio is None or mean is None or texts < 2:
         return None
-    return spread / math.sqrt(texts) * ratio / mean
+    return spread / math.sqrt(texts) * ratio / mean if mean else 0.0  # text of one token, or none at all
 
 
 def known_words_error(entry: Mapping[str, Any], over_texts: str) -> tuple[float | None, str, str]:

@@ -54,10 +54,13 @@ def watch_checkpoint(config: DictConfig) -> None:
     )
     changes = history.compare(line_of(report), [stored])
     worse = history.regressions(changes)
-    missing = [name for name in stored["groups"] if name.startswith("quality ")]
-    missing = [name for name in missing if name not in {change.group for change in changes}]
-    warnings = [f"{name} is in the history and was not measured: its solver is not in the configuration."
-                for name in missing]  # fmt: skip
+    now = {(change.group, change.name) for change in changes}
+    warnings = [
+        f"{group}: {name} is in the history and was not measured now."
+        for group, found in stored["groups"].items()
+        for name in found["figures"]
+        if group.startswith(("quality ", "scored ")) and (group, name) not in now
+    ]
     show_changes(
         f"Watch {path.name}: {history.named(stored)}", changes, [*broken, *report.unavailable, *warnings, *worse]
     )
@@ -74,7 +77,7 @@ def _as_stored(quality: DictConfig, line: history.Line) -> DictConfig:
     node, choices = quality.copy(), choices_of(line)
     names = choices.pop("solvers")
     for key, value in choices.items():
-        if value:
+        if value or key == "autoregressive_temperatures":  # none of these leaves that decoder of celeris out
             node[key] = value
     if node.get("solvers"):
         kept = {name: solver for name, solver in node.solvers.items() if not names or slug(name) in names}

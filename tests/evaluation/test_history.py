@@ -107,6 +107,11 @@ def test_an_entropy_is_worse_the_further_it_is_from_that_of_real_text(ratio: flo
     assert verdicts(changes)["entropy_ratio"] == verdict
 
 
+def test_text_of_one_token_and_no_text_at_all_are_worse() -> None:
+    changes = history.compare(line("bbb", entropy_ratio=0.0, entropy=0.0, entropy_sd=0.0), [line()])
+    assert verdicts(changes)["entropy_ratio"] == "WORSE"
+
+
 def test_an_unknown_noise_gives_no_verdict_unless_nothing_changed() -> None:
     stored = line(gen_ppl_standard_error=None)
     assert verdicts(history.compare(line("bbb", gen_ppl=400.0), [stored]))["gen_ppl"] == "noise unknown"
