@@ -171,7 +171,7 @@ def _section(
             "real_text": bench.subject.data.describe()["fingerprint"],
         },
         "counts": counts,
-        "real_text": beside,
+        "real_text": beside or {},
         "settings": [figures],
         "references": against,
     }

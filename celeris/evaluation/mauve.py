@@ -1,4 +1,9 @@
-"""MAUVE (Pillutla et al. 2021): how far the distribution of a set of texts is from that of real text."""
+"""MAUVE (Pillutla et al. 2021): how far the distribution of a set of texts is from that of real text.
+
+On MiniLM's features it sees subject matter before word order. Windows of 256 characters of State of the Union messages,
+1,000 a side: 0.96 ± 0.01 for two halves of the same text, 0.88 ± 0.01 for other years, 0.82 ± 0.02 for shuffled words;
+300 a side: 0.97 ± 0.01, 0.88 ± 0.02, 0.89 ± 0.03; with 100 a side the three are within their spreads.
+"""
 
 import os
 import statistics

@@ -85,7 +85,7 @@ def test_without_real_text_its_figures_are_left_out_with_the_reason():
     (figures,) = section.record["settings"]
     assert all(figures[name] is None for name in NEEDS_REAL_TEXT)
     assert figures["gen_ppl"] is not None and figures["self_bleu_4"] is not None and figures["flags"] == []
-    assert section.record["real_text"] is None and closeness.compared == []
+    assert section.record["real_text"] == {} and closeness.compared == []
     assert any("data=" in reason for reason in section.unavailable)
     assert section.tables[0].columns == ["", "samples"]
 
