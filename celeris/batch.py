@@ -20,6 +20,8 @@ class Batch:
             on the CPU, where those streams are seeded.
         infill, ragged: False says that no position is given, that none is PAD; known on the host, so that no step has
             to ask the device.
+        asked: (B,) int64, context tokens that are only read: the prompt of a pair, whose own next-token loss is not
+            counted. None: every token is counted.
     """
 
     context: Tensor
@@ -29,18 +31,22 @@ class Batch:
     index: Tensor
     infill: bool = True
     ragged: bool = True
+    asked: Tensor | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
-        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in _ON_DEVICE}
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in self._on_device}
         return replace(self, **moved)
 
     def rows(self, keep: Tensor) -> "Batch":
         """The rows that `keep` (B,) picks: bool or indices, on the CPU."""
-        chosen = {name: getattr(self, name)[keep.to(getattr(self, name).device)] for name in (*_ON_DEVICE, "index")}
+        chosen = {
+            name: getattr(self, name)[keep.to(getattr(self, name).device)] for name in (*self._on_device, "index")
+        }
         return replace(self, **chosen)
 
     def pin_memory(self) -> "Batch":
-        return replace(self, **{name: getattr(self, name).pin_memory() for name in _ON_DEVICE})
+        return replace(self, **{name: getattr(self, name).pin_memory() for name in self._on_device})
 
-
-_ON_DEVICE = ("context", "canvas", "start", "given")
+    @property
+    def _on_device(self) -> tuple[str, ...]:
+        return ("context", "canvas", "start", "given", *(() if self.asked is None else ("asked",)))

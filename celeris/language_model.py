@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -25,6 +26,7 @@ class LanguageModel(nn.Module):
         vocab_size: V.
         max_length: the window in tokens.
         pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
+        role_ids: tokens that begin the messages of a conversation; never produced either.
     """
 
     system: ClassVar[str] = "model"
@@ -34,11 +36,18 @@ class LanguageModel(nn.Module):
     """Names (configs/decoder) of what can write with this kind of model."""
 
     def __init__(
-        self, vocab_size: int, max_length: int, pad_id: int = 0, eos_id: int = 1, unk_id: int | None = None
+        self,
+        vocab_size: int,
+        max_length: int,
+        pad_id: int = 0,
+        eos_id: int = 1,
+        unk_id: int | None = None,
+        role_ids: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.vocab_size, self.max_length = vocab_size, max_length
         self.pad_id, self.eos_id, self.unk_id = pad_id, eos_id, unk_id
+        self.role_ids = list(role_ids)
         self.tokenizer: TextTokenizer | None = None
         self.spec: dict[str, Any] = {}
         self.info: dict[str, Any] = {}
@@ -77,7 +86,7 @@ class LanguageModel(nn.Module):
     @property
     def forbidden(self) -> list[int]:
         """Tokens that are never produced."""
-        return [self.pad_id] if self.unk_id is None else [self.pad_id, self.unk_id]
+        return [self.pad_id, *([] if self.unk_id is None else [self.unk_id]), *self.role_ids]
 
     @property
     def device(self) -> torch.device:

@@ -1,5 +1,7 @@
 """DiffusionLM: embedding, schedule, denoiser and rounding head joined into one language model."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,7 +31,7 @@ class DiffusionLM(LanguageModel):
         posterior_input: the network is shown what each position may be given its own evidence, beside z.
         self_conditioning: the network takes the x0_hat of an earlier step as an input.
         next_token_head: the context stream also predicts the next token (auxiliary loss; autoregressive decoder).
-        pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
+        pad_id, eos_id, unk_id, role_ids: special tokens; PAD, UNK and roles are never produced.
     """
 
     system = "celeris"
@@ -51,8 +53,9 @@ class DiffusionLM(LanguageModel):
         pad_id: int = 0,
         eos_id: int = 1,
         unk_id: int | None = None,
+        role_ids: Sequence[int] = (),
     ) -> None:
-        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id)
+        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id, role_ids)
         if not 1 <= block_length <= max_length:
             raise CelerisError(f"block_length {block_length} must lie in 1 … max_length = {max_length}.")
         self.block_length = block_length

@@ -1,7 +1,8 @@
-"""The tokenizer of a model: an HF `tokenizers` object plus the ids of PAD, EOS and (character tokenizer only) UNK."""
+"""The tokenizer of a model: an HF `tokenizers` object plus the ids of PAD, EOS, UNK and, where it has them, roles."""
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,18 +12,27 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from celeris.errors import CelerisError
 
 PAD, EOS, UNK = "<|pad|>", "<|eos|>", "<|unk|>"
+ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
+"""Role → the token that begins a message of it."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""What `encode_chat` does, in the form that Hugging Face keeps beside a tokenizer."""
 
 
-def character_backend(characters: list[str]) -> Tokenizer:
-    """One token a Unicode character; PAD = 0, EOS = 1, UNK = 2, then `characters` in the order given.
+def character_backend(characters: list[str], roles: bool = False) -> Tokenizer:
+    """One token a Unicode character; PAD = 0, EOS = 1, UNK = 2, then the roles if wanted, then `characters` in order.
 
     UNK decodes to one U+FFFD, so a decoded text has as many characters as the text had.
     """
-    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *characters])}
+    special = [PAD, EOS, UNK, *(ROLES.values() if roles else ())]
+    vocabulary = {token: i for i, token in enumerate([*special, *characters])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")  # type: ignore[assignment]
     backend.decoder = decoders.Sequence([decoders.Replace(UNK, "\ufffd"), decoders.Fuse()])  # type: ignore[assignment]
-    backend.add_special_tokens([PAD, EOS, UNK])
+    backend.add_special_tokens(special)
     return backend
 
 
@@ -31,17 +41,19 @@ class TextTokenizer:
     """Text to ids and back, exactly.
 
     Special tokens are never added by `encode`, and their names inside a text are ordinary characters, so no text can
-    forge an EOS.
+    forge an EOS or a role.
 
     Attributes:
         backend: what `tokenizer.json` holds.
         pad_id, eos_id, unk_id: ids of the special tokens; `unk_id` is None when every text can be written.
+        roles: role → id of the token that begins its messages; empty for a tokenizer of plain text.
     """
 
     backend: Tokenizer
     pad_id: int
     eos_id: int
     unk_id: int | None = None
+    roles: dict[str, int] = field(default_factory=dict)
     _table: np.ndarray | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,6 +62,10 @@ class TextTokenizer:
         # With this flag special tokens are *not* recognised in the text. It is not stored in tokenizer.json.
         self.backend.encode_special_tokens = True
         self._table = _character_table(self.backend)
+
+    @property
+    def role_ids(self) -> list[int]:
+        return list(self.roles.values())
 
     @property
     def vocab_size(self) -> int:
@@ -81,9 +97,43 @@ class TextTokenizer:
         encodings = self.backend.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, dtype=np.int64) for encoding in encodings]
 
+    def encode_chat(self, messages: Sequence[Mapping[str, str]], cue: bool = True) -> list[int]:
+        """Ids of a conversation: the role's token and the content of each message, then the assistant's token.
+
+        Args:
+            messages: {"role": "system" | "user" | "assistant", "content": text}. Names of special tokens inside a
+                content are ordinary characters.
+            cue: end with the assistant's token, so that what follows is its answer.
+
+        Raises:
+            CelerisError: the tokenizer has no roles, or a message is not of that form.
+        """
+        ids: list[int] = []
+        for message in messages:
+            role, content = message.get("role"), message.get("content")
+            if not isinstance(content, str) or not isinstance(role, str):
+                raise CelerisError(f'A message is {{"role": …, "content": text}}, not {dict(message)!r}.')
+            ids += [self.role_id(role), *self.encode(content)]
+        return [*ids, self.role_id("assistant")] if cue else ids
+
+    def role_id(self, role: str) -> int:
+        """The token that begins a message of `role`.
+
+        Raises:
+            CelerisError: there is none.
+        """
+        if role in self.roles:
+            return self.roles[role]
+        if not self.roles:
+            raise CelerisError(
+                "This tokenizer has no roles, so it cannot write a conversation; train with tokenizer.roles=true."
+            )
+        raise CelerisError(f"There is no role {role!r}; the roles are {', '.join(self.roles)}.")
+
     def decode(self, ids: list[int]) -> str:
-        """The text of `ids`; PAD and EOS are dropped."""
-        kept = [int(i) for i in ids if i != self.pad_id and i != self.eos_id]
+        """The text of `ids`; PAD, EOS and roles are dropped."""
+        silent = {self.pad_id, self.eos_id, *self.role_ids}
+        kept = [int(i) for i in ids if int(i) not in silent]
         return self.backend.decode(kept, skip_special_tokens=False)
 
     def save(self, folder: str | Path) -> None:
@@ -95,6 +145,9 @@ class TextTokenizer:
         config: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         config["clean_up_tokenization_spaces"] = False
         config.update({name: self.backend.id_to_token(i) for name, i in names.items() if i is not None})
+        if self.roles:
+            config["additional_special_tokens"] = [self.backend.id_to_token(i) for i in self.role_ids]
+            config["chat_template"] = CHAT_TEMPLATE
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -117,7 +170,10 @@ class TextTokenizer:
         eos_id = backend.token_to_id(config.get("eos_token", EOS))
         if pad_id is None or eos_id is None:
             raise CelerisError(f"The tokenizer in {folder} has no PAD or no EOS; name both in tokenizer_config.json.")
-        return cls(backend, pad_id, eos_id, backend.token_to_id(config.get("unk_token", UNK)))
+        named = config.get("additional_special_tokens", [])
+        ids = {role: backend.token_to_id(token) for role, token in ROLES.items() if token in named}
+        roles = {role: i for role, i in ids.items() if i is not None}
+        return cls(backend, pad_id, eos_id, backend.token_to_id(config.get("unk_token", UNK)), roles)
 
     def _look_up(self, text: str) -> np.ndarray:
         assert self._table is not None
@@ -133,12 +189,14 @@ def _character_table(backend: Tokenizer) -> np.ndarray | None:
     """
     vocabulary = backend.get_vocab()
     tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    if tokens[:3] != [PAD, EOS, UNK] or any(len(token) != 1 for token in tokens[3:]):
+    roles = tokens[3 : 3 + len(ROLES)] == list(ROLES.values())
+    characters = tokens[3 + len(ROLES) * roles :]
+    if tokens[:3] != [PAD, EOS, UNK] or any(len(token) != 1 for token in characters):
         return None
-    if backend.to_str() != character_backend(tokens[3:]).to_str():
+    if backend.to_str() != character_backend(characters, roles).to_str():
         return None
-    table = np.full(max([ord(c) for c in tokens[3:]], default=0) + 2, vocabulary[UNK], dtype=np.int64)
-    for character in tokens[3:]:
+    table = np.full(max([ord(c) for c in characters], default=0) + 2, vocabulary[UNK], dtype=np.int64)
+    for character in characters:
         table[ord(character)] = vocabulary[character]
     return table
 

@@ -1,5 +1,6 @@
 """The autoregressive baseline: a Llama of `transformers`, its training loss and its exact likelihood."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.objectives.objective import ObjectiveOutput, Term, total
+from celeris.objectives.tokens import answers_only
 from celeris.typing import Ids, Logits
 
 NEVER = -1e9
@@ -31,7 +33,7 @@ class Llama(LanguageModel):
         mlp_width: of the SwiGLU.
         tie_embeddings: the output layer is the embedding table.
         attention: "sdpa", "eager" or another back-end that transformers knows.
-        pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
+        pad_id, eos_id, unk_id, role_ids: special tokens; PAD, UNK and roles are never produced.
 
     Raises:
         CelerisError: transformers is not installed, or the sizes do not fit.
@@ -54,8 +56,9 @@ class Llama(LanguageModel):
         pad_id: int = 0,
         eos_id: int = 1,
         unk_id: int | None = None,
+        role_ids: Sequence[int] = (),
     ) -> None:
-        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id)
+        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id, role_ids)
         if width % (2 * heads):
             raise CelerisError(f"width {width} must be a multiple of 2·heads = {2 * heads}; change width or heads.")
         config_class, network_class = _classes()
@@ -99,7 +102,10 @@ class Llama(LanguageModel):
 
 
 class LlamaNextToken(nn.Module):
-    """Mean −log p(token | tokens before it) in nats over all tokens of the rows, the first one included."""
+    """Mean −log p(token | tokens before it) in nats over all tokens of the rows, the first one included.
+
+    The prompt of a pair (`Batch.asked`) is read and not counted.
+    """
 
     def forward(self, model: Llama, batch: Batch, seed: int) -> ObjectiveOutput:
         size, end = batch.context.shape[1], int(batch.start.max()) + batch.canvas.shape[2]
@@ -109,7 +115,8 @@ class LlamaNextToken(nn.Module):
                 "would not see the rest; choose layout=all_blocks, which puts whole rows there."
             )
         logits = model.logits(batch.context)
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.context.flatten(), ignore_index=model.pad_id)
+        targets = answers_only(batch.context, batch.asked, model.pad_id)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=model.pad_id)
         return total({"loss_next_token": Term(loss)})
 
 

@@ -4,6 +4,8 @@ Tokens are replaced by MASK one by one, each masked with probability t at time t
 network reads the rest and predicts what is masked; nothing else depends on t, so neither does the network.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,7 +35,7 @@ class MaskedLM(LanguageModel):
         cond_dim: of the one vector that stands where the noise level enters that trunk.
         embedding_dim: tokens enter by a table of this width and a linear map, for large vocabularies; None: by a
             vector of width H each.
-        pad_id, eos_id, unk_id: special tokens; PAD and UNK are never produced.
+        pad_id, eos_id, unk_id, role_ids: special tokens; PAD, UNK and roles are never produced.
     """
 
     system = "mdlm"
@@ -56,8 +58,9 @@ class MaskedLM(LanguageModel):
         pad_id: int = 0,
         eos_id: int = 1,
         unk_id: int | None = None,
+        role_ids: Sequence[int] = (),
     ) -> None:
-        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id)
+        super().__init__(vocab_size, max_length, pad_id, eos_id, unk_id, role_ids)
         self.mask_id = vocab_size
         self.table = None if embedding_dim is None else nn.Embedding(vocab_size + 1, embedding_dim)
         token_in = TokenInput(vocab_size + 1, width) if embedding_dim is None else TableInput(embedding_dim, width)

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from celeris.data.packing import Manifest, Packing, PackingState
+from celeris.data.packing import Manifest, Packing, PackingState, PairRows
 from celeris.data.rows import Rows
-from celeris.data.sources.base import Source, Split
+from celeris.data.sources.base import Pair, Source, Split, pairs_of
 from celeris.data.tokenizers import TokenizerBuilder
 from celeris.errors import CelerisError
 from celeris.tokenizer import TextTokenizer
@@ -95,9 +95,12 @@ def _write(source: Source, tokenizer: TextTokenizer, packing: Packing, folder: P
     dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
     record: dict = {"length": packing.length, "dtype": dtype, "splits": {}}
     for split in SPLITS:
-        state = PackingState()
+        state = PackingState(user_id=tokenizer.roles.get("user"))
         counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-        documents = _tokenized(source.documents(split), tokenizer, state.manifest)
+        if isinstance(packing, PairRows):
+            documents = _tokenized_pairs(pairs_of(source, split), tokenizer, state.manifest)
+        else:
+            documents = _tokenized(source.documents(split), tokenizer, state.manifest)
         with open(folder / f"{split}.bin", "wb") as file:
             for ids in packing.pack(documents, state, tokenizer.eos_id, tokenizer.pad_id):
                 file.write(ids.astype(dtype).tobytes())
@@ -119,6 +122,14 @@ def _tokenized(texts: Iterable[str], tokenizer: TextTokenizer, manifest: Manifes
             if tokenizer.unk_id is not None:
                 manifest.unk += int(np.count_nonzero(ids == tokenizer.unk_id))
             yield ids
+
+
+def _tokenized_pairs(pairs: Iterable[Pair], tokenizer: TextTokenizer, manifest: Manifest) -> Iterator[np.ndarray]:
+    """As `_tokenized`: the user's token, the prompt, the assistant's token, the response; a plain text as it is."""
+    user, assistant = tokenizer.role_id("user"), tokenizer.role_id("assistant")
+    for pair in pairs:
+        parts = list(_tokenized([pair.response] if pair.prompt is None else pair, tokenizer, manifest))  # type: ignore[arg-type]
+        yield parts[0] if pair.prompt is None else np.concatenate([[user], parts[0], [assistant], parts[1]])
 
 
 def _grouped(texts: Iterable[str]) -> Iterator[list[str]]:

@@ -4,15 +4,17 @@ A layout draws what is random about row k from the stream (seed, "layout", index
 whatever batch, rank or run segment it comes in.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.streams import generator
+from celeris.tokenizer import TextTokenizer
 from celeris.typing import Bool, Int
 
 MOST_SPANS = 3
@@ -84,6 +86,60 @@ class Split:
     def _boundary(self, real: int, rng: torch.Generator) -> int:
         empty, where = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
         return 0 if empty < self.p_empty or real < 2 else 1 + int(where * (real - 1))
+
+
+@dataclass(frozen=True)
+class Responses:
+    """As `AllBlocks`, for rows of pairs: the blocks begin right behind the row's last assistant token.
+
+    The prompt is read and earns no loss (`Batch.asked`). A row without that token is plain text, cut from its
+    beginning. What follows EOS in its block is EOS too and earns loss: a canvas of the sampler is full of text, and PAD
+    only fills whole blocks, so that all rows have as many.
+
+    Attributes:
+        block_length: C.
+        p_drop: probability that the blocks of a row lose their context, as in the second call of classifier-free
+            guidance; its next-token loss keeps it.
+        p_given: probability that a block has random given spans.
+        assistant_id, eos_id: of the tokenizer (`bind`).
+    """
+
+    block_length: int
+    p_drop: float = 0.0
+    p_given: float = 0.0
+    assistant_id: int | None = None
+    eos_id: int | None = None
+
+    def bind(self, tokenizer: TextTokenizer) -> "Responses":
+        """The same layout for rows of `tokenizer`. Raises CelerisError if it has no roles."""
+        return replace(self, assistant_id=tokenizer.role_id("assistant"), eos_id=tokenizer.eos_id)
+
+    def __call__(self, ids: Int[Tensor, "B L"], index: Int[Tensor, "B"], *, seed: int, pad_id: int) -> Batch:
+        if self.assistant_id is None or self.eos_id is None:
+            raise CelerisError("A Responses layout needs the ids of its tokenizer; take layout.bind(tokenizer).")
+        length, places = self.block_length, torch.arange(ids.shape[1])
+        asked = torch.where(ids == self.assistant_id, places + 1, 0).amax(1)
+        real = (ids != pad_id).sum(1)
+        wanted = real - asked
+        blocks = max(int(wanted.max()) + length - 1, length) // length
+        place = torch.arange(blocks * length)
+        canvas = F.pad(ids, (0, blocks * length), value=pad_id).gather(1, asked[:, None] + place)
+        ended = ids.gather(1, (real - 1).clamp_min(0)[:, None]) == self.eos_id
+        full = -(-wanted // length) * length
+        canvas[(place >= wanted[:, None]) & (place < full[:, None]) & ended] = self.eos_id
+        canvas = canvas.unflatten(1, (blocks, length))
+        start = asked[:, None] + torch.arange(0, blocks * length, length)
+        end = int(start.max()) + length  # the context stream reaches as far, so that both decoders can be trained on it
+        context = F.pad(ids, (0, max(end - ids.shape[1], 0)), value=pad_id)[:, : max(end, int(real.max()))]
+        given = torch.zeros(canvas.shape, dtype=torch.bool)
+        if self.p_drop > 0 or self.p_given > 0:
+            for row, k in enumerate(index.tolist()):
+                rng = generator(seed, "layout", k)
+                if float(torch.rand((), generator=rng)) < self.p_drop:
+                    start[row] = 0
+                given[row] = torch.stack([given_spans(block, self.p_given, rng, pad_id) for block in canvas[row]])
+        ragged = bool((canvas == pad_id).any())
+        return Batch(context.contiguous(), canvas, start, given, index, self.p_given > 0, ragged, asked)
 
 
 def given_spans(block: Int[Tensor, "C"], p_given: float, rng: torch.Generator, pad_id: int) -> Bool[Tensor, "C"]:

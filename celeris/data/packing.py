@@ -24,7 +24,9 @@ class Manifest:
         documents, documents_empty: documents read, and how many of them had no token and were dropped.
         characters, bytes_utf8: size of the text read.
         tokens_in: tokens of the text plus one EOS a document; `unk` of them are unknown characters.
-        tokens_out, tokens_dropped, tokens_pad: tokens in rows, tokens of the last incomplete row, filling.
+        tokens_out, tokens_dropped, tokens_pad: tokens in rows, tokens of the last incomplete row and of pairs that do
+            not fit, filling.
+        pairs, pairs_dropped: prompts with a response, and how many of them are longer than a row and were dropped.
     """
 
     documents: int = 0
@@ -37,6 +39,8 @@ class Manifest:
     tokens_dropped: int = 0
     unk: int = 0
     rows: int = 0
+    pairs: int = 0
+    pairs_dropped: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -49,10 +53,12 @@ class PackingState:
     Attributes:
         manifest: the running account.
         starts: position in the row stream (row · length + column) at which each kept document begins.
+        user_id: the token that every pair begins with; None: there are none.
     """
 
     manifest: Manifest = field(default_factory=Manifest)
     starts: list[int] = field(default_factory=list)
+    user_id: int | None = None
 
 
 @runtime_checkable
@@ -122,6 +128,37 @@ class PaddedRows:
             state.manifest.tokens_pad += len(filled) - len(ids)
             row += rows
             yield filled.reshape(rows, self.length)
+
+
+@dataclass(frozen=True)
+class PairRows:
+    """A prompt with its response is one row, filled with PAD; what is too long for one is dropped, never cut.
+
+    Plain documents among them are laid out as `PaddedRows` does.
+    """
+
+    length: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.length)
+
+    def pack(
+        self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
+    ) -> Iterator[np.ndarray]:
+        return PaddedRows(self.length).pack(self._fitting(documents, state), state, eos_id, pad_id)
+
+    def _fitting(self, documents: Iterable[np.ndarray], state: PackingState) -> Iterator[np.ndarray]:
+        manifest = state.manifest
+        for ids in documents:
+            pair = len(ids) > 0 and int(ids[0]) == state.user_id
+            manifest.pairs += pair
+            if pair and len(ids) + 1 > self.length:
+                manifest.documents += 1
+                manifest.pairs_dropped += 1
+                manifest.tokens_in += len(ids) + 1
+                manifest.tokens_dropped += len(ids) + 1
+            else:
+                yield ids
 
 
 def _with_eos(documents: Iterable[np.ndarray], state: PackingState, eos_id: int) -> Iterator[np.ndarray]:

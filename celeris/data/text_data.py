@@ -10,9 +10,9 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from celeris.data.cache import SPLITS, PackedText, cached_rows, cached_tokenizer
-from celeris.data.layouts import Layout
+from celeris.data.layouts import Layout, Responses
 from celeris.data.loader import MicroBatches, batches
-from celeris.data.packing import EOS_POLICY, Packing
+from celeris.data.packing import EOS_POLICY, Packing, PairRows
 from celeris.data.rows import EpochOrder, Rows
 from celeris.data.sources.base import Source, Split
 from celeris.data.tokenizers import TokenizerBuilder
@@ -64,6 +64,21 @@ class TextData:
         return self.packed.rows["val"]
 
     @property
+    def bound_layout(self) -> Layout:
+        """The layout, told the ids of the tokenizer if it asks for them.
+
+        Raises:
+            CelerisError: it asks for roles that the tokenizer does not have, or it would ask the model for prompts.
+        """
+        if isinstance(self.layout, Responses):
+            return self.layout.bind(self.tokenizer)
+        if isinstance(self.packing, PairRows):
+            raise CelerisError(
+                f"Rows of pairs need layout=responses, not {self.layout!r}: no prompt is ever asked for."
+            )
+        return self.layout
+
+    @property
     def fingerprint(self) -> str:
         """Changes with the text, the tokenizer, the packing or the row length."""
         return self.packed.key
@@ -72,8 +87,9 @@ class TextData:
         """Make or open the cache and print where the tokens went. On several ranks: rank 0 first, then the others."""
         for split in SPLITS:
             m = self.packed.manifests[split]
+            pairs = f", {m.pairs:,} pairs ({m.pairs_dropped:,} too long)" if m.pairs else ""
             print(
-                f"{self.source.title} {split}: {m.documents:,} documents ({m.documents_empty:,} empty), "
+                f"{self.source.title} {split}: {m.documents:,} documents ({m.documents_empty:,} empty){pairs}, "
                 f"{m.characters:,} characters -> {m.tokens_in:,} tokens in = {m.tokens_out:,} out + "
                 f"{m.tokens_dropped:,} dropped; {m.rows:,} rows of {self.packing.length} with {m.tokens_pad:,} PAD; "
                 f"UNK {m.unk / max(m.tokens_in, 1):.3%}"
@@ -130,7 +146,7 @@ class TextData:
         """Batches of the sample counters [start, stop) (see `MicroBatches`); resuming is a larger `start`."""
         order, pad_id = EpochOrder(seed, len(self.train)), self.tokenizer.pad_id
         dataset = MicroBatches(
-            self.train, self.layout, order, seed, pad_id, micro_batch_size, start, stop, rank, world_size
+            self.train, self.bound_layout, order, seed, pad_id, micro_batch_size, start, stop, rank, world_size
         )
         return batches(dataset, num_workers, pin_memory)
 
@@ -142,7 +158,7 @@ class TextData:
         """
         rows, seed = len(self.val), stream(0, "validation")
         dataset = MicroBatches(
-            self.val, self.layout, None, seed, self.tokenizer.pad_id, batch_size, 0, rows, rank, world_size
+            self.val, self.bound_layout, None, seed, self.tokenizer.pad_id, batch_size, 0, rows, rank, world_size
         )
         return batches(dataset, num_workers)
 

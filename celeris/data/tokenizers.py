@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from celeris.errors import CelerisError
-from celeris.tokenizer import EOS, PAD, TextTokenizer, character_backend
+from celeris.tokenizer import EOS, PAD, ROLES, TextTokenizer, character_backend
 
 
 @runtime_checkable
@@ -30,9 +30,11 @@ class CharTokenizer:
 
     Attributes:
         max_vocab: keep only this many tokens (special ones included); None keeps every character, however rare.
+        roles: with the tokens of a conversation (ids 3, 4, 5).
     """
 
     max_vocab: int | None = None
+    roles: bool = False
     trained: ClassVar[bool] = True
 
     def __call__(self, texts: Iterable[str]) -> TextTokenizer:
@@ -41,23 +43,30 @@ class CharTokenizer:
             counts.update(text)
         # Ties are broken by code point, or the vocabulary would depend on the order of the documents.
         ordered = sorted(counts, key=lambda c: (-counts[c], c))
-        kept = ordered if self.max_vocab is None else ordered[: max(self.max_vocab - 3, 0)]
-        return TextTokenizer(character_backend(kept), pad_id=0, eos_id=1, unk_id=2)
+        special = 3 + len(ROLES) * self.roles
+        kept = ordered if self.max_vocab is None else ordered[: max(self.max_vocab - special, 0)]
+        return TextTokenizer(character_backend(kept, self.roles), 0, 1, 2, role_tokens(3, self.roles))
 
 
 @dataclass(frozen=True)
 class ByteTokenizer:
-    """The 256 bytes of UTF-8: PAD = 0, EOS = 1, byte b = 2 + b."""
+    """The 256 bytes of UTF-8: PAD = 0, EOS = 1, byte b = 2 + b.
 
+    Attributes:
+        roles: with the tokens of a conversation (ids 258, 259, 260).
+    """
+
+    roles: bool = False
     trained: ClassVar[bool] = False
 
     def __call__(self, texts: Iterable[str]) -> TextTokenizer:
         names = _byte_names()
-        vocabulary = {token: i for i, token in enumerate([PAD, EOS, *names])}
+        roles = list(ROLES.values()) if self.roles else []
+        vocabulary = {token: i for i, token in enumerate([PAD, EOS, *names, *roles])}
         backend = Tokenizer(models.BPE(vocabulary, merges=[]))
         _byte_level(backend, use_regex=False)
-        backend.add_special_tokens([PAD, EOS])
-        return TextTokenizer(backend, pad_id=0, eos_id=1)
+        backend.add_special_tokens([PAD, EOS, *roles])
+        return TextTokenizer(backend, pad_id=0, eos_id=1, roles=role_tokens(2 + len(names), self.roles))
 
 
 @dataclass(frozen=True)
@@ -66,24 +75,33 @@ class BPETokenizer:
 
     Attributes:
         vocab_size: tokens, of which 256 are the bytes and 2 are PAD = 0 and EOS = 1.
+        roles: with the tokens of a conversation (ids 2, 3, 4).
     """
 
     vocab_size: int = 4096
+    roles: bool = False
     trained: ClassVar[bool] = True
 
     def __call__(self, texts: Iterable[str]) -> TextTokenizer:
-        if self.vocab_size < 258:
-            raise CelerisError(f"A byte-level BPE needs at least 258 tokens, not vocab_size={self.vocab_size}.")
+        special = [PAD, EOS, *(ROLES.values() if self.roles else ())]
+        least = 256 + len(special)
+        if self.vocab_size < least:
+            raise CelerisError(f"A byte-level BPE needs at least {least} tokens, not vocab_size={self.vocab_size}.")
         backend = Tokenizer(models.BPE())
         _byte_level(backend, use_regex=True)
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab_size,
-            special_tokens=[PAD, EOS],
+            special_tokens=special,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
         backend.train_from_iterator(texts, trainer)
-        return TextTokenizer(backend, pad_id=0, eos_id=1)
+        return TextTokenizer(backend, pad_id=0, eos_id=1, roles=role_tokens(2, self.roles))
+
+
+def role_tokens(first: int, roles: bool) -> dict[str, int]:
+    """Role → id, the first of them `first`; none for a tokenizer without."""
+    return {role: first + k for k, role in enumerate(ROLES)} if roles else {}
 
 
 def _byte_level(backend: Tokenizer, use_regex: bool) -> None:

@@ -20,4 +20,4 @@ class NextToken(nn.Module):
                 "would not see the rest; choose layout=all_blocks, which puts whole rows of at least 2 tokens there."
             )
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
-        return total({"loss_next_token": Term(next_token_loss(model, batch.context, context))})
+        return total({"loss_next_token": Term(next_token_loss(model, batch.context, context, batch.asked))})

@@ -112,7 +112,8 @@ class Objective(nn.Module, ABC):
         terms = {"loss_diffusion": Term((losses * (counts / counts.sum().clamp_min(1e-12))).sum())}
         terms |= self.own_terms(model, batch, reading, seed)
         if self.next_token_weight and model.has_next_token_head and batch.context.shape[1] > 1:
-            terms["loss_next_token"] = Term(next_token_loss(model, batch.context, context), self.next_token_weight)
+            next_token = next_token_loss(model, batch.context, context, batch.asked)
+            terms["loss_next_token"] = Term(next_token, self.next_token_weight)
         if model.training:
             self.levels.fit(noise.u, losses, reading.counted)
         if model.training and self.schedule_weight:

@@ -72,7 +72,9 @@ def build_model(config: DictConfig, data: TextData) -> LanguageModel:
     torch.manual_seed(stream(config.seed, "init"))
     spec = OmegaConf.to_container(config.model, resolve=True)
     assert isinstance(spec, dict)
-    model = LanguageModel.from_spec({str(key): value for key, value in spec.items()})
+    # Named only where there are roles, so that models of plain text keep the record they always had.
+    roles = {"role_ids": tokenizer.role_ids} if tokenizer.roles else {}
+    model = LanguageModel.from_spec({str(key): value for key, value in spec.items()} | roles)
     model.set_unigram(torch.from_numpy(counts))
     model.tokenizer = tokenizer
     if config.embedding_table is not None:

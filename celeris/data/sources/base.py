@@ -5,7 +5,7 @@ import importlib.util
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from celeris.errors import CelerisError
 
@@ -29,6 +29,29 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """Changes whenever the text, its order or its division would."""
         ...
+
+
+class Pair(NamedTuple):
+    """A prompt and the response wanted; a prompt of None makes the response plain text, nobody's answer."""
+
+    prompt: str | None
+    response: str
+
+
+@runtime_checkable
+class PairSource(Source, Protocol):
+    """A source of prompts with responses; its documents are both as texts of their own."""
+
+    def pairs(self, split: Split) -> Iterator[Pair]:
+        """The pairs of `split`, in the same order every time."""
+        ...
+
+
+def pairs_of(source: Source, split: Split) -> Iterator[Pair]:
+    """The pairs of a source; a document of a source without pairs is plain text."""
+    if isinstance(source, PairSource):
+        return source.pairs(split)
+    return (Pair(None, document) for document in source.documents(split))
 
 
 def package_folder(module: str, requirement: str) -> Path:
