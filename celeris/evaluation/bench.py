@@ -59,7 +59,7 @@ class Bench:
 
     Args:
         subject: whose data and store are used.
-        scorer: reads the texts.
+        scorer: reads the texts; None: its figures are left out.
         windows: real text of the samples' length, token ids.
         others: as many other windows of real text, which the real text is held against.
         mauve: closeness to real text; None: not measured.
@@ -71,7 +71,7 @@ class Bench:
     def __init__(
         self,
         subject: Subject,
-        scorer: Scorer,
+        scorer: Scorer | None,
         windows: Sequence[Sequence[int]],
         others: Sequence[Sequence[int]],
         mauve: Closeness | None,
@@ -144,8 +144,12 @@ class Bench:
         return TextStatistics(**self._keep("statistics", key, make, label))
 
     def _scored(self, texts: list[str], label: str) -> dict[str, Any]:
+        scorer = self.scorer
+        if scorer is None:
+            return dict(UNREAD)
+
         def make() -> dict[str, Any]:
-            return read(self.scorer, texts, self.score_characters, self.subject.store, label).figures()
+            return read(scorer, texts, self.score_characters, self.subject.store, label).figures()
 
         return self._try("Generative perplexity", make) or dict(UNREAD)
 

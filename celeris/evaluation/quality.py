@@ -28,7 +28,8 @@ class Quality:
     """Samples of every decoder of the model (`celeris.evaluation.decoders`), measured and kept.
 
     Args:
-        scorer: reads the texts; when it cannot be loaded its figures are left out and the reason is reported.
+        scorer: reads the texts; when it cannot be loaded its figures are left out and the reason is reported; None:
+            they are left out.
         mauve: closeness to real text; None: not measured.
         num_inference_steps: solver steps a block.
         masked_steps: steps of a masked-diffusion model.
@@ -46,7 +47,7 @@ class Quality:
 
     def __init__(
         self,
-        scorer: Scorer,
+        scorer: Scorer | None,
         mauve: Closeness | None = None,
         num_inference_steps: Sequence[int] = (2, 4, 8, 16),
         masked_steps: Sequence[int] = (32, 64, 128, 256),

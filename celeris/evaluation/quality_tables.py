@@ -102,9 +102,11 @@ def quality_tables(
 
 
 def short_labels(labels: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Labels without the words that all of them share, and those words."""
+    """Labels without the words that all of them share, and those words; of a single one, the system alone."""
     parts = [label.split(", ") for label in labels]
-    shared = [part for part in parts[0] if all(part in other for other in parts)] if len(set(labels)) > 1 else []
+    shared = [part for part in parts[0] if all(part in other for other in parts)]
+    if len(parts) == 1:
+        shared = shared[:1]
     return [", ".join(p for p in part if p not in shared) or ", ".join(part) for part in parts], shared
 
 

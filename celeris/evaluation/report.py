@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,11 @@ class Report:
     def headline(self) -> list[str]:
         return [sentence for section in self.sections.values() for sentence in section.headline]
 
+    def kept(self) -> str:
+        """What was reused, counted by kind: "samples (5), scores (6)"."""
+        kinds = Counter(what.partition(" of ")[0] for what in self.reused)
+        return ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
+
     def scalars(self) -> dict[str, float]:
         """Flat name -> number of the main figures, for a logger."""
         return {name: value for section in self.sections.values() for name, value in section.scalars.items()}
@@ -74,7 +80,8 @@ class Report:
         """The report as text that reads well as it is and rendered."""
         lines = ["# Evaluation", ""]
         lines += [f"* {name.replace('_', ' ')}: {value}" for name, value in self.checkpoint.items()]
-        lines += [f"* data: {self.data.get('source', 'unnamed')}", ""]
+        lines += [f"* data: {self.data.get('source', 'unnamed')}"]
+        lines += [f"* kept from an earlier evaluation: {self.kept()}", ""] if self.reused else [""]
         for title, items in (("Warnings", self.warnings + self.flags), ("Left out", self.unavailable)):
             if items:
                 lines += [f"## {title}", "", *(f"* {item}" for item in items), ""]
@@ -135,9 +142,7 @@ class Report:
         for warning in self.warnings + self.flags + self.unavailable:
             console.print(Text(f"! {warning}", style="yellow"))
         if self.reused:
-            console.print(
-                Text(f"{len(self.reused)} results were kept from an earlier evaluation (fresh=true measures again)")
-            )
+            console.print(Text(f"kept from an earlier evaluation: {self.kept()} (fresh=true measures again)"))
         if self.folder is not None:
             console.print(Text(f"report: {self.folder / 'report.md'}"), soft_wrap=True)
 

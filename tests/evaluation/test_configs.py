@@ -9,6 +9,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from celeris.evaluation.heldout import Likelihood
+from celeris.evaluation.pairs import Pairs
 from celeris.evaluation.prompted import Prompted
 from celeris.evaluation.quality import Quality
 from celeris.evaluation.run import check_names
@@ -17,7 +18,7 @@ from celeris.sampling import DDIM
 from celeris.sampling.solvers import Euler, FullRenoise
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed}
+CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "pairs": Pairs, "speed": Speed}
 
 
 @pytest.fixture
@@ -31,11 +32,12 @@ def test_the_solvers_compared_are_all_that_differ():
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         config = compose(overrides=["+evaluation=solvers", "+paths.cache_dir=cache"]).evaluation
     assert list(config) == list(CLASSES)
-    settings = instantiate(config.quality, _convert_="all").settings
-    assert {setting.steps for setting in settings} == {4, 8, 16, 32}
+    choices = instantiate(config.quality, _convert_="all").choices
+    solvers = list(choices.solvers.values())
+    assert list(choices.num_inference_steps) == [4, 8, 16, 32]
     shipped = {instantiate(yaml, eta=0.0) if "eta" in yaml else instantiate(yaml) for yaml in solver_files()}
-    assert {type(setting.solver) for setting in settings} == {type(s) for s in shipped} - {Euler, FullRenoise}
-    assert [s.solver.eta for s in settings if s.steps == 4 and isinstance(s.solver, DDIM)] == [0, 0.5, 1]
+    assert {type(solver) for solver in solvers} == {type(solver) for solver in shipped} - {Euler, FullRenoise}
+    assert [solver.eta for solver in solvers if isinstance(solver, DDIM)] == [0, 0.5, 1]
 
 
 def solver_files() -> list[DictConfig]:
@@ -54,6 +56,6 @@ def test_metrics_instantiate_and_nothing_is_loaded(config, tmp_path: Path):
 def test_files_hold_the_defaults_of_the_class(config, name: str):
     """A yaml cannot drift away from the documented defaults."""
     for key, parameter in inspect.signature(CLASSES[name]).parameters.items():
-        if key not in ("scorer", "solver"):
+        if key not in ("scorer", "solver", "solvers", "mauve"):
             default = parameter.default
             assert config[name][key] == (list(default) if isinstance(default, tuple) else default), key

@@ -161,6 +161,11 @@ def test_without_a_scorer_the_other_figures_stand_and_the_reason_is_given():
     assert "quality_frontier" not in section.plots
 
 
+def test_no_scorer_is_a_choice():
+    section = Quality(None, num_inference_steps=[4], num_samples=2, length=64)(subject(real_text))
+    assert section.record["settings"][0]["gen_ppl"] is None and section.unavailable == []
+
+
 def test_a_missing_package_leaves_its_figure_out_and_no_other(monkeypatch: pytest.MonkeyPatch):
     def missing(*args: Any, **kwargs: Any) -> None:
         raise CelerisError("It needs `some-package`; run `make install`.")
@@ -245,7 +250,8 @@ def test_short_labels_leave_out_what_all_share():
     labels = ["celeris, 4 steps, heun, T 0.7", "celeris, 8 steps, heun, T 0.7"]
     assert short_labels(labels) == (["4 steps", "8 steps"], ["celeris", "heun", "T 0.7"])
     assert short_labels([*labels, "celeris, next token, T 1"])[0][2] == "next token, T 1"
-    assert short_labels(labels[:1]) == (labels[:1], [])
+    assert short_labels(labels[:1]) == (["4 steps, heun, T 0.7"], ["celeris"])
+    assert short_labels(["llama"]) == (["llama"], ["llama"])
 
 
 def test_the_scorers_budget_and_what_it_left_out_are_printed():

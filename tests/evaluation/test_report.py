@@ -112,7 +112,9 @@ def test_what_was_kept_is_said(tmp_path: Path):
         screen = StringIO()
         report.print_summary(Console(file=screen, width=80))
         assert bool(report.reused) is again
-        assert ("earlier evaluation" in screen.getvalue()) is again
+        for text in (screen.getvalue(), report.to_markdown()):
+            assert ("kept from an earlier evaluation: copied (2)" in text) is again
+            assert ("samples (1), scores (2)" in " ".join(text.split())) is again
         assert ("samples of fake, 4 steps, T 0.7" in report.to_dict()["reused"]) is again
 
 
