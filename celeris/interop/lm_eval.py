@@ -115,8 +115,8 @@ class Requests:
         """
         self._check_likelihood()
         pairs = []
-        for request in requests:
-            pair, cut = pair_of(self.tokens, *request.args, window=self.model.max_length)
+        for context, continuation in (request.args for request in requests):
+            pair, cut = pair_of(self.tokens, context, continuation, self.model.max_length)
             pairs.append(pair)
             self.report["contexts_cut"] += cut
         if not pairs:

@@ -40,7 +40,8 @@ def damage(run: Path, folder: Path) -> Path:
 
 def cells(out: str, figure: str) -> list[str]:
     """Stored, now, better, z and verdict of a figure in the last table that has it."""
-    line = [line for line in out.splitlines() if f": {figure} " in line][-1]
+    lines = [line for line in out.splitlines() if line.startswith("quality ")]
+    line = [line for line in lines if f": {figure} " in line][-1]
     return [cell.strip() for cell in line.split(f": {figure} ")[1].split("  ") if cell.strip()]
 
 
