@@ -18,7 +18,7 @@ from celeris.sampling import DDIM
 from celeris.sampling.solvers import Euler, FullRenoise
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "pairs": Pairs, "speed": Speed}
+CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed, "pairs": Pairs}
 
 
 @pytest.fixture
