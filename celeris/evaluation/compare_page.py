@@ -22,7 +22,7 @@ def tables(record: Mapping[str, Any]) -> dict[str, list[Table]]:
         "Flags": [flags(record)],
         "Provenance": [provenance(record)],
     }
-    kept = {title: [table for table in some if table.rows] for title, some in found.items()}
+    kept = {title: [table for table in some if table.rows and len(table.columns) > 1] for title, some in found.items()}
     return {title: some for title, some in kept.items() if some}
 
 

@@ -74,11 +74,13 @@ def pareto(axes: Any, record: Mapping[str, Any], merit: Merit, batch: int, colou
     able = counting(record["points"], merit, batch)
     front = [able[i] for i in pareto_front([(p["tokens_per_second"], merit_of(p, merit)) for p in able])]
     x, y = [p["tokens_per_second"] for p in front], [p[merit.key]["mean"] for p in front]
-    axes.step(x, y, where="pre", color="black", linewidth=0.8, label="front", zorder=0)
+    # from the fastest down: what is reached at a speed holds until the next better point is slow enough
+    axes.step(x, y, where="post", color="black", linewidth=0.8, label="front", zorder=0)
     real = (record.get("real_text") or {}).get(merit.key)
     if real is not None:
         axes.axhline(real, color="black", linestyle=":", linewidth=0.8, label="real text")
     axes.set_xscale("log")
+    axes.margins(x=0.15)
     axes.set_xlabel(f"output tokens/s, batch {batch}")
     axes.set_ylabel(f"{merit.words} ({'more' if merit.more else 'less'} is better)")
     axes.legend(fontsize=6)

@@ -5,7 +5,17 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from celeris.evaluation.compare_points import MERITS, Merit, batches, counting, degenerate, merit_of
+from celeris.evaluation.compare_points import (
+    KNOWN,
+    MAUVE,
+    MERITS,
+    SCORER,
+    Merit,
+    batches,
+    counting,
+    degenerate,
+    merit_of,
+)
 
 OWN = "celeris"
 EXACT = "exact"
@@ -34,15 +44,20 @@ class Verdict:
 
 
 def findings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """`sentences`, and the `verdicts` that they were made of, of the record of `celeris.evaluation.compare.join`."""
+    """`sentences`, and the `verdicts` that they were made of, of the record of `celeris.evaluation.compare.join`.
+
+    Where our own system takes part, the sentences are those about it; the verdicts are of every two systems.
+    """
+    own = [system["name"] for system in record["systems"] if system["system"] == OWN]
     verdicts = [*likelihoods(record["systems"]), *best_texts(record["systems"]), *speeds(record)]
-    sentences = [verdict.sentence for verdict in verdicts]
-    if any(verdict.bound for verdict in verdicts):
+    told = [verdict for verdict in verdicts if not own or {verdict.one, verdict.other} & set(own)]
+    sentences = [verdict.sentence for verdict in told]
+    if any(verdict.bound for verdict in told):
         sentences.append(
             "An upper bound may lie above the model's true value: a higher bound beside a lower figure does not prove "
             "the worse model."
         )
-    sentences += summaries(verdicts, [system["name"] for system in record["systems"] if system["system"] == OWN])
+    sentences += summaries(told, own)
     return {"sentences": sentences, "verdicts": [asdict(verdict) for verdict in verdicts]}
 
 
@@ -86,7 +101,7 @@ def headline(system: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def best_texts(systems: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
     """The best setting of every two systems by each figure of quality, whatever it costs."""
-    for merit in MERITS:
+    for merit in merits(systems):
         best = [(system, found) for system in systems if (found := best_setting(system, merit))]
         for (one, a), (other, b) in combinations(best, 2):
             left, right = a["figures"][merit.key], b["figures"][merit.key]
@@ -103,6 +118,12 @@ def best_texts(systems: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
             )  # fmt: skip
 
 
+def merits(systems: Sequence[Mapping[str, Any]]) -> list[Merit]:
+    """Known words, and MAUVE where it was measured, else the scorer's bits per character."""
+    have = [m for m in MERITS if any(s["figures"].get(m.key) for system in systems for s in system["settings"])]
+    return [merit for merit in (KNOWN, MAUVE if MAUVE in have else SCORER) if merit in have]
+
+
 def best_setting(system: Mapping[str, Any], merit: Merit) -> Mapping[str, Any] | None:
     """The setting with the best mean that no flag disqualifies."""
     able = [s for s in system["settings"] if s["figures"].get(merit.key) and not degenerate(s["flags"])]
@@ -113,7 +134,7 @@ def best_setting(system: Mapping[str, Any], merit: Merit) -> Mapping[str, Any] |
 def speeds(record: Mapping[str, Any]) -> Iterator[Verdict]:
     """Of every two systems, whose fastest setting is faster among those that reach what both of them reach."""
     names = [system["name"] for system in record["systems"]]
-    for merit in MERITS:
+    for merit in merits(record["systems"]):
         for batch in batches(record["points"]):
             able = counting(record["points"], merit, batch)
             for one, other in combinations(names, 2):
@@ -141,7 +162,7 @@ def _faster(merit: Merit, batch: int, level: float, a: Mapping[str, Any], b: Map
     factor = f", {high / low:.1f} times" if low > 0 and high / low >= 1.05 else ""
     bar = f"{'at least' if merit.more else 'at most'} {_plain(merit, abs(level))}"
     return Verdict(
-        f"tokens/s at equal {merit.words}, batch {batch}", a["system"], b["system"], winner, noise,
+        f"tokens/s at equal {merit.words} (batch {batch})", a["system"], b["system"], winner, noise,
         f"Fastest with {merit.words} of {bar} (the best that both reach), batch {batch}, tokens/s: {text}; "
         f"{_outcome(winner, noise, 'faster' + factor)}.",
     )  # fmt: skip
