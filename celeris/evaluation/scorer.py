@@ -166,6 +166,11 @@ class SmolLM2:
             found.append(Window(start, min(start + body, tokens), body - self.stride))
         return found
 
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """(n, T, 576) last hidden states at `tokens` (n, T), start token and padding as they are given."""
+        self._load()
+        return self._model.model(input_ids=tokens, use_cache=False).last_hidden_state
+
     def _nats(self, windows: list[list[int]], contexts: list[int]) -> Float[Tensor, "n"]:
         """(n,) float64 −ln p of each window's tokens behind its context, the start token given."""
         longest = max(len(ids) for ids in windows)
@@ -175,7 +180,7 @@ class SmolLM2:
             tokens[row, 1 : len(ids) + 1] = torch.tensor(ids, device=self.device)
             real[row, context : len(ids)] = True
         # Padding stands on the right of a causal model: no real position sees it, so no attention mask is needed.
-        hidden = self._model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        hidden = self.hidden_states(tokens[:, :-1])
         logits = self._model.lm_head(hidden).float()
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none").view_as(real)
         return (loss.double() * real).sum(-1)

