@@ -8,6 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
+from celeris.evaluation.exact_match import ExactMatch
 from celeris.evaluation.heldout import Likelihood
 from celeris.evaluation.pairs import Pairs
 from celeris.evaluation.prompted import Prompted
@@ -18,7 +19,8 @@ from celeris.sampling import DDIM
 from celeris.sampling.solvers import Euler, FullRenoise
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed, "pairs": Pairs}
+CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed, "pairs": Pairs,
+           "exact_match": ExactMatch}  # fmt: skip
 
 
 @pytest.fixture
