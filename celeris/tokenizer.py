@@ -181,6 +181,15 @@ class TextTokenizer:
         return self._table[np.minimum(points, len(self._table) - 1)]
 
 
+def with_roles(tokenizer: TextTokenizer) -> TextTokenizer:
+    """The same tokenizer with the roles behind its other tokens; every text keeps its ids."""
+    backend = Tokenizer.from_str(tokenizer.backend.to_str())
+    backend.add_special_tokens(list(ROLES.values()))
+    vocabulary = backend.get_vocab()
+    roles = {role: vocabulary[token] for role, token in ROLES.items()}
+    return TextTokenizer(backend, tokenizer.pad_id, tokenizer.eos_id, tokenizer.unk_id, roles)
+
+
 def _character_table(backend: Tokenizer) -> np.ndarray | None:
     """id of every code point if `backend` is a character tokenizer, else None; the last entry is UNK.
 

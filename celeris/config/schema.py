@@ -17,6 +17,7 @@ class TrainConfig:
     threads: int | None
     run_id: str | None
     ckpt: str | None
+    init_from: str | None
     path: Any
     name: str | None
     paths: Any
@@ -33,6 +34,7 @@ class TrainConfig:
     head: Any
     objective: Any
     optimizer: Any
+    adapter: Any
     module: Any
     datamodule: Any
     trainer: Any

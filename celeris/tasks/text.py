@@ -28,9 +28,12 @@ class OwnTokenizer:
         return "the checkpoint's tokenizer"
 
 
-def build_data(node: DictConfig) -> TextData:
-    """The text that the `data` node describes, tokenized and packed."""
-    return prepared(instantiate(node, _convert_="all"))
+def build_data(node: DictConfig, tokenizer: Any = None) -> TextData:
+    """The text that the `data` node describes, packed; with `tokenizer` where one is given instead of its own."""
+    data = instantiate(node, _convert_="all")
+    if tokenizer is not None:
+        data.tokenizer_builder = OwnTokenizer(tokenizer)
+    return prepared(data)
 
 
 def prepared(data: TextData) -> TextData:

@@ -20,6 +20,7 @@ from celeris.embedding import FrozenEmbedding
 from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.streams import stream
+from celeris.tasks.fine_tune import checkpoint_model, origin
 from celeris.tasks.run_directory import Run, in_cluster_job, is_first_rank, open_run
 from celeris.tasks.run_files import write_run_files
 from celeris.tasks.text import build_data, make_paths_absolute, plain_spec, unigram_entropy
@@ -42,15 +43,21 @@ def train(config: DictConfig) -> None:
     if config.threads is not None:
         torch.set_num_threads(config.threads)
 
-    data = build_data(config.data)
-    model = build_model(config, data)
+    start = None if config.init_from is None else checkpoint_model(config)
+    data = build_data(config.data, None if start is None else start.tokenizer)
+    if start is None:
+        model = build_model(config, data)
+    else:
+        fill_vocabulary(config, data)
+        model = start
+    if config.get("adapter") is not None:
+        model = instantiate(config.adapter)(model)
     module = instantiate(config.module, _convert_="all")(
         model, instantiate(config.objective, _convert_="all"), identity={"data": data.fingerprint}
     )
     datamodule = instantiate(config.datamodule, _convert_="all")(data)
-    trainer = build_trainer(
-        config, {"experiment": experiment, "data": data.describe(), "run": f"{experiment}/{run.id}"}
-    )
+    told = {"experiment": experiment, "data": data.describe(), "run": f"{experiment}/{run.id}"}
+    trainer = build_trainer(config, told | ({} if start is None else origin(start)))
     check_ranks(trainer, many)
     if is_first_rank():
         write_run_files(run.folder, config)
@@ -59,16 +66,22 @@ def train(config: DictConfig) -> None:
     _finish(run, config, trainer)
 
 
-def build_model(config: DictConfig, data: TextData) -> LanguageModel:
-    """The model for the vocabulary of `data`, initialised from the stream "init" of the run's seed."""
-    tokenizer, counts = data.tokenizer, data.unigram_counts()
+def fill_vocabulary(config: DictConfig, data: TextData) -> None:
+    """Tell the configuration what `data` says about tokens."""
+    tokenizer = data.tokenizer
     config.vocabulary = {
         "size": tokenizer.vocab_size,
         "pad_id": tokenizer.pad_id,
         "eos_id": tokenizer.eos_id,
         "unk_id": tokenizer.unk_id,
-        "entropy": unigram_entropy(counts),
+        "entropy": unigram_entropy(data.unigram_counts()),
     }
+
+
+def build_model(config: DictConfig, data: TextData) -> LanguageModel:
+    """The model for the vocabulary of `data`, initialised from the stream "init" of the run's seed."""
+    fill_vocabulary(config, data)
+    tokenizer, counts = data.tokenizer, data.unigram_counts()
     torch.manual_seed(stream(config.seed, "init"))
     spec = OmegaConf.to_container(config.model, resolve=True)
     assert isinstance(spec, dict)

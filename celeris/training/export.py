@@ -5,11 +5,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from celeris.training.low_rank import merged
 from celeris.training.module import TrainingModule
 
 
 def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
     """Write the EMA weights (the raw ones before its first update) to `folder`, replacing what was there.
+
+    Low-rank changes are added to the weights they change: an export is always plain.
 
     Args:
         module: trained.
@@ -32,7 +35,7 @@ def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | No
         "ema_updates": module.ema.num_updates,
     }
     with module.ema.swapped(module.model):
-        module.model.save_pretrained(part, what)
+        merged(module.model).save_pretrained(part, what)
     if folder.exists():
         os.replace(folder, old)
     os.replace(part, folder)
