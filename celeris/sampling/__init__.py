@@ -1,10 +1,15 @@
 """From noise to text: grids, solvers, guidance, the diffusers-like scheduler, and `generate`."""
 
+from celeris.sampling.adaptive import Unchanged
 from celeris.sampling.autoregressive import generate_autoregressive
-from celeris.sampling.generate import generate
+from celeris.sampling.generate import generate, stream
 from celeris.sampling.grids import Grid, Karras, Quantiles, UniformLogSNR
 from celeris.sampling.guidance import Clamp, ClassifierFreeGuidance, Guidance, Guided, SelfConditioningGuidance, TopP
-from celeris.sampling.output import GenerateOutput, StepEnd
+from celeris.sampling.infill import InfillOutput, fill_in_the_middle, infill
+from celeris.sampling.output import GenerateOutput, Piece, StepEnd
+from celeris.sampling.overflow import Overflow, Refuse, Slide
+from celeris.sampling.pieces import Pieces
+from celeris.sampling.request import Message, Prompt
 from celeris.sampling.scheduler import Scheduler
 from celeris.sampling.solvers import (
     DDIM,
@@ -17,10 +22,12 @@ from celeris.sampling.solvers import (
     OneStep,
     Solver,
 )
+from celeris.sampling.template import Blank, parse_template
 
 __all__ = [
     "DDIM",
     "Ancestral",
+    "Blank",
     "Churn",
     "Clamp",
     "ClassifierFreeGuidance",
@@ -32,15 +39,28 @@ __all__ = [
     "Guidance",
     "Guided",
     "Heun",
+    "InfillOutput",
     "Karras",
+    "Message",
     "OneStep",
+    "Overflow",
+    "Piece",
+    "Pieces",
+    "Prompt",
     "Quantiles",
+    "Refuse",
     "Scheduler",
     "SelfConditioningGuidance",
+    "Slide",
     "Solver",
     "StepEnd",
     "TopP",
+    "Unchanged",
     "UniformLogSNR",
+    "fill_in_the_middle",
     "generate",
     "generate_autoregressive",
+    "infill",
+    "parse_template",
+    "stream",
 ]

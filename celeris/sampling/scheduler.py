@@ -113,6 +113,11 @@ class Scheduler:
         x0_hat = self.model.x0_hat(out, self.temperature).to(z.dtype)
         return SchedulerOutput(self._stepper.step(z, x0_hat, gamma_t, gamma_s, noise), x0_hat)
 
+    def keep_rows(self, keep: Tensor) -> None:
+        """Go on with the rows `keep` of the block; the others have ended early."""
+        if self._stepper is not None:
+            self._stepper = self._stepper.rows(keep)
+
 
 def draw(shape: torch.Size, device: torch.device, dtype: torch.dtype, generator: Generators) -> Tensor:
     """Standard normal noise; with one generator a row, row k comes from generator k alone."""

@@ -94,7 +94,7 @@ FAULTS = (
     ),
     Fault(
         "the sampler forgets its last estimate",
-        "celeris/sampling/generate.py",
+        "celeris/sampling/canvas.py",
         "out = denoiser.denoise(z, t, context, carried, scheduler.stagger)",
         "out = denoiser.denoise(z, t, context, None, scheduler.stagger)",
         ("tests/core/test_generate.py::test_the_loop_by_hand_is_generate",),

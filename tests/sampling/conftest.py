@@ -5,6 +5,12 @@ from celeris.model import DiffusionLM
 from tests.core.conftest import exported  # noqa: F401
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """A new model is drawn from torch's own generator: the same one for every test."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def model(exported) -> DiffusionLM:  # noqa: F811
     """Random weights that do have opinions, and no EOS."""

@@ -50,13 +50,14 @@ class Guided:
     Args:
         model: the denoiser at the bottom.
         guidance: wrappers, the innermost first.
+        bottom: what answers in the model's place (`celeris.sampling.canvas.Restricted`); the model itself when None.
 
     Attributes:
-        calls: how often the model itself was called.
+        calls: how often the model was called.
     """
 
-    def __init__(self, model: Denoiser, guidance: Sequence[Guidance] = ()) -> None:
-        self.model, self.calls = model, 0
+    def __init__(self, model: Denoiser, guidance: Sequence[Guidance] = (), bottom: Denoiser | None = None) -> None:
+        self.model, self.bottom, self.calls = model, model if bottom is None else bottom, 0
         self._answer: Callable[[Call], Denoised] = self._ask
         for wrapper in guidance:
             self._answer = partial(wrapper, self._answer, model=model)
@@ -74,7 +75,7 @@ class Guided:
 
     def _ask(self, call: Call) -> Denoised:
         self.calls += 1
-        return self.model.denoise(*call)
+        return self.bottom.denoise(*call)
 
 
 def extrapolate(with_it: Denoised, without: Denoised, scale: float) -> Denoised:

@@ -25,6 +25,10 @@ class Stepper(Protocol):
         """
         ...
 
+    def rows(self, keep: Tensor) -> "Stepper":
+        """The stepper of the rows `keep`, where the others have ended early."""
+        ...
+
 
 class Solver(ABC):
     """Settings of a solver. `begin` gives the stepper of one block.
@@ -57,6 +61,9 @@ class OneStep(Solver):
     def step(self, z: Latent, x0_hat: Latent, gamma_t: Gamma, gamma_s: Gamma, noise: Tensor | None = None) -> Latent:
         """As `Stepper.step`; a position whose level does not change keeps its z."""
         return keep_still(z, self.move(z, x0_hat, gamma_t, gamma_s, noise), gamma_t, gamma_s)
+
+    def rows(self, keep: Tensor) -> Stepper:
+        return self
 
     @abstractmethod
     def move(self, z: Latent, x0_hat: Latent, gamma_t: Gamma, gamma_s: Gamma, noise: Tensor | None) -> Latent:

@@ -56,3 +56,6 @@ class _ChurnSteps(NamedTuple):
         old = 1 / (1 + self.amount * inside.to(target))
         fresh = self.scale * torch.sqrt(1 - old**2)
         return keep_still(z, mix_noise(z, x0_hat, gamma_t, gamma_s, old, fresh, noise), gamma_t, gamma_s)
+
+    def rows(self, keep: Tensor) -> Stepper:
+        return self

@@ -37,3 +37,8 @@ class _MultistepSteps:
             halfway = x0_hat + (ratio / 2).to(z.dtype)[..., None] * (x0_hat - before)
         self.last = (x0_hat, length)
         return keep_still(z, mix_noise(z, halfway, gamma_t, gamma_s, 1.0), gamma_t, gamma_s)
+
+    def rows(self, keep: Tensor) -> Stepper:
+        if self.last is not None:
+            self.last = (self.last[0][keep], self.last[1])
+        return self

@@ -47,3 +47,8 @@ class _HeunSteps:
         half = torch.expm1((first.gamma_t.double() - first.gamma_s.double()) / 2) / 2  # 0 where a position stood still
         alpha = alpha_sigma(first.gamma_s.double()).alpha
         return z + coefficient(alpha * half, z) * (x0_hat - first.x0_hat)
+
+    def rows(self, keep: Tensor) -> Stepper:
+        if self.predicted is not None:
+            self.predicted = self.predicted._replace(x0_hat=self.predicted.x0_hat[keep])
+        return self
