@@ -40,6 +40,7 @@ ONLY_IN = {
 }
 OPTIONAL = {"flash_attn", "flash_attn_interface", "wandb", "transformers", "datasets", "pyarrow", "gguf"}
 OPTIONAL |= {"mauve", "sacrebleu", "rouge_score", "pydivsufsort", "jsonschema", "lm_eval"}
+OPTIONAL |= {"reasoning_gym"}
 
 
 def room(path: Path) -> str:
@@ -86,7 +87,7 @@ def test_every_package_it_imports_is_declared() -> None:
     found = {module.split(".")[0] for path in MODULES for module in imported(path)}
     others = found - set(sys.stdlib_module_names) - {"celeris"}
     names = {"hydra": "hydra-core", "omegaconf": "hydra-core", "mauve": "mauve-text", "rouge_score": "rouge-score"}
-    names |= {"markdown_it": "markdown-it-py", "lm_eval": "lm-eval"}
+    names |= {"markdown_it": "markdown-it-py", "lm_eval": "lm-eval", "reasoning_gym": "reasoning-gym"}
     assert {names.get(name, name) for name in others - OPTIONAL} <= declared & pinned
     assert {names.get(name, name) for name in others & OPTIONAL if not name.startswith("flash_attn")} <= (
         pinned | development

@@ -123,7 +123,8 @@ class ExactMatch:
 
     def choose(self, subject: Subject, source: PairSource) -> Questions:
         """The held-out pairs that fit, prompts as token ids."""
-        prompts, references, numbers, longest, skipped = [], [], [], 1, 0
+        prompts: list[tuple[int, ...]] = []
+        references, numbers, longest, skipped = [], [], 1, 0
         for number, pair in enumerate(source.pairs("val")):
             if len(prompts) == self.num_samples:
                 break
@@ -177,8 +178,7 @@ class ExactMatch:
             "settings": entries,
         }
         table = Table(
-            f"Exact match: {len(questions.prompts)} held-out prompts of {title}, "
-            f"at most {questions.max_new_tokens} new tokens",
+            f"Exact match: {len(questions.prompts)} held-out prompts of {title}",
             ["", "exact match", "identical", WRONG],
             [
                 [
@@ -192,10 +192,8 @@ class ExactMatch:
             [f"{name}: {meaning}." for name, meaning in DEFINITIONS.items()],
         )
         best = max(right.values(), key=lambda entry: entry["exact_match"])
-        sentence = (
-            f"{best['label']} answers {best['exact_match']:.1%} ± {best['standard_error']:.1%} of "
-            f"{len(questions.prompts)} held-out prompts of {title} exactly."
-        )
+        share = _percent(best["exact_match"], best["standard_error"])
+        sentence = f"{best['label']} answers {share} of {len(questions.prompts)} prompts of {title} exactly."
         shown = [
             Sample(f"{entry['label']}, wrong", f"{text!r} instead of {questions.references[row]!r}")
             for entry in right.values()
