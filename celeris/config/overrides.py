@@ -15,7 +15,7 @@ from hydra.errors import HydraException
 
 from celeris.errors import CelerisError
 
-TEXT_KEYS = frozenset({"prompt", "prompt_file", "output", "checkpoint", "ckpt", "run_id"})
+TEXT_KEYS = frozenset({"prompt", "prompt_file", "infill", "suffix", "blank", "output", "checkpoint", "ckpt", "run_id"})
 """Keys whose value is text, taken as it is typed or not at all."""
 
 

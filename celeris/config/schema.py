@@ -50,9 +50,15 @@ class SampleConfig:
     plugins: Any
     prompt: str | None
     prompt_file: str | None
+    infill: str | None
+    suffix: str | None
+    blank: str
+    blank_length: Any
     output: str | None
     num_samples: int
     max_new_tokens: int
+    min_new_tokens: int
+    stop: Any
     num_inference_steps: int | None
     block_length: int | None
     temperature: float
@@ -70,6 +76,9 @@ class SampleConfig:
     solver: Any
     grid: Any
     decoder: Any
+    infilling: Any
+    adaptive: Any
+    context_overflow: Any
     show: Any
 
 

@@ -59,18 +59,27 @@ def parse_template(text: str, blank_length: BlankLength, blank: str = "____") ->
     first, *others = text.split(blank)
     if not others:
         raise CelerisError(f"There is no blank in {text!r}; write {blank} where text is to be filled in.")
-    lengths = [blank_length] * len(others) if isinstance(blank_length, int) else list(blank_length)
-    if len(lengths) != len(others):
-        raise CelerisError(
-            f"blank_length names {len(lengths)} lengths and the text has {len(others)} blanks; give one number for "
-            "all, or one entry a blank: a number, or [least, most]."
-        )
     template: list[str | Blank] = [first] if first else []
-    for length, piece in zip(lengths, others, strict=True):
-        template.append(as_blank(length))
+    for hole, piece in zip(blanks_of(blank_length, len(others)), others, strict=True):
+        template.append(hole)
         if piece:
             template.append(piece)
     return template
+
+
+def blanks_of(blank_length: BlankLength, count: int) -> list[Blank]:
+    """`count` blanks of the lengths that `blank_length` names.
+
+    Raises:
+        CelerisError: another number of lengths than of blanks.
+    """
+    lengths = [blank_length] * count if isinstance(blank_length, int) else list(blank_length)
+    if len(lengths) != count:
+        raise CelerisError(
+            f"blank_length names {len(lengths)} lengths and the text has {count} blanks; give one number for all, or "
+            "one entry a blank: a number, or [least, most]."
+        )
+    return [as_blank(length) for length in lengths]
 
 
 def as_blank(length: int | Sequence[int]) -> Blank:

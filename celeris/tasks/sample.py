@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -16,76 +16,61 @@ from omegaconf import DictConfig, OmegaConf
 from celeris import __version__
 from celeris.config.check import check_config, check_hydra
 from celeris.config.plugins import load_plugins
-from celeris.config.resolvers import ROOT
 from celeris.config.schema import SampleConfig
 from celeris.errors import CelerisError
-from celeris.evaluation.text_metrics import distinct, longest_run
 from celeris.language_model import LanguageModel
-from celeris.sampling import GenerateOutput
-from celeris.sampling.request import prepare
+from celeris.model import DiffusionLM
+from celeris.sampling import Blank, GenerateOutput, parse_template
+from celeris.sampling.request import prepare, tokenizer_of
+from celeris.sampling.template import BlankLength, layouts
 from celeris.tasks.exports import choose_device, find_export, load_model
-from celeris.tasks.prompts import read_prompts
+from celeris.tasks.prompts import Entry, WithBlanks, read_entries
+from celeris.tasks.records import record, summarise
 from celeris.tasks.show import Show
-
-LONG_RUN = 16  # more equal tokens in a row than this is no text
 
 
 def sample(config: DictConfig) -> None:
-    """Continue the prompts that `config` (configs/sample.yaml) names."""
+    """Continue the prompts, or fill in the blanks, that `config` (configs/sample.yaml) names."""
     load_plugins(config)
     check_config(config, SampleConfig)
     check_hydra(HydraConfig.get())
     if config.batch_size < 1 or config.num_samples < 1:
         raise CelerisError(f"num_samples={config.num_samples} and batch_size={config.batch_size} must be at least 1.")
-    prompts = read_prompts(config.prompt, config.prompt_file)
+    blank_length = _plain(config.blank_length)
+    entries = read_entries(config.prompt, config.prompt_file, config.infill, config.suffix, blank_length)
     output = _writable(config.output)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
     model = load_model(folder, choose_device(config.device))
-    check_decoder(str(HydraConfig.get().runtime.choices.get("decoder")), model)
     print("It continues text; it does not follow instructions.")
-    rows = [prompt for prompt in prompts for _ in range(config.num_samples)]
-    prepare(model, rows, 1, config.max_new_tokens, config.seed)  # all prompts are checked before the first is written
-    _count_unknown(model, prompts)
+    asked = entries if not isinstance(entries[0], WithBlanks) else _templates(entries, config.blank, blank_length)
+    decoder = instantiate(config.infilling if isinstance(entries[0], WithBlanks) else config.decoder, _convert_="all")
+    shown = _check(model, decoder, asked, isinstance(entries[0], WithBlanks), config)  # before the first is written
+    _count_unknown(model, asked)
 
-    metadata = describe(config, folder, model)
+    rows = [n for n in range(len(entries)) for _ in range(config.num_samples)]
+    metadata = describe(config, folder, model, isinstance(entries[0], WithBlanks))
     began = time.perf_counter()
-    records = write(config, model, rows, instantiate(config.show))
+    show, records = instantiate(config.show), []
+    for first in range(0, len(rows), config.batch_size):
+        batch = rows[first : first + config.batch_size]
+        texts = [shown[n] for n in batch]
+        out = _run(decoder, model, [asked[n] for n in batch], texts, config.seed + first, show, first)
+        show.finish(out, first, len(rows))
+        records += [
+            {**record(out, k, config.seed + first + k, first + k), **_given(entries[n])} for k, n in enumerate(batch)
+        ]
     seconds = time.perf_counter() - began
     if output is not None:
         _save(output, [{**record, "metadata": metadata} for record in records])
-    _summarise(records, seconds, output)
+    summarise(records, seconds, output)
 
 
-def check_decoder(name: str, model: LanguageModel) -> None:
-    """Refuse a shipped decoder of another kind of model; one of the user's own is the user's own affair.
-
-    Raises:
-        CelerisError: names what fits.
-    """
-    shipped = {path.stem for path in (ROOT / "configs" / "decoder").glob("*.yaml")}
-    if name in shipped and model.decoders and name not in model.decoders:
-        fitting = " or ".join(f"decoder={own}" for own in model.decoders)
-        raise CelerisError(f"decoder={name} cannot write with this {model.system} checkpoint; use {fitting}.")
-
-
-def write(config: DictConfig, model: LanguageModel, rows: list[str], show: Show) -> list[dict[str, Any]]:
-    """One record a row, written in batches; row k draws what row 0 of a run with seed + k draws."""
-    decoder = instantiate(config.decoder)
-    records: list[dict[str, Any]] = []
-    for first in range(0, len(rows), config.batch_size):
-        batch = rows[first : first + config.batch_size]
-        out = _run(decoder, model, batch, config.seed + first, show, first)
-        show.finish(out, first, len(rows))
-        records += [_record(out, row, config.seed + first + row, first + row) for row in range(len(batch))]
-    return records
-
-
-def describe(config: DictConfig, folder: Path, model: LanguageModel) -> dict[str, Any]:
+def describe(config: DictConfig, folder: Path, model: LanguageModel, infilling: bool = False) -> dict[str, Any]:
     """What makes a text repeatable: the checkpoint, the decoder with all its settings, precision and seed."""
     parameter = next(model.parameters())
-    decoder = OmegaConf.to_container(config.decoder, resolve=True)
+    decoder = OmegaConf.to_container(config.infilling if infilling else config.decoder, resolve=True)
     assert isinstance(decoder, dict)
     return {
         "celeris": __version__,
@@ -101,37 +86,67 @@ def describe(config: DictConfig, folder: Path, model: LanguageModel) -> dict[str
     }
 
 
+def _given(entry: Entry) -> dict[str, Any]:
+    """What a record says of an entry that is no text; the text of it stands under "prompt"."""
+    if isinstance(entry, str | WithBlanks):
+        return {}
+    return {"messages" if entry and isinstance(entry[0], dict) else "ids": entry}
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _templates(entries: Sequence[Entry], blank: str, lengths: BlankLength) -> list[list[str | Blank]]:
+    found = [entry.template for entry in entries if isinstance(entry, WithBlanks)]
+    return [parse_template(item, lengths, blank) if isinstance(item, str) else item for item in found]
+
+
+def _check(model: LanguageModel, decoder: Any, asked: Sequence[Any], infilling: bool, config: DictConfig) -> list[str]:
+    """The text of each prompt ("" for a template, whose beginning every step shows), all of them checked."""
+    takes = signature(decoder).parameters
+    for key, default in (("stop", []), ("min_new_tokens", 0), ("adaptive", None)):
+        if config[key] != default and key not in takes:
+            what = "Filling blanks in" if infilling else "This decoder"
+            raise CelerisError(f"{what} takes no {key}=; leave it out, or write with decoder=diffusion.")
+    if infilling:
+        if not isinstance(model, DiffusionLM):
+            raise CelerisError(
+                f"A {type(model).__name__} fills no blanks in; give the checkpoint of a diffusion model."
+            )
+        for template in asked:
+            layouts(model, template)
+        return [""] * len(asked)
+    block = config.block_length or getattr(model, "block_length", 1)
+    overflow = getattr(decoder, "keywords", {}).get("context_overflow")
+    return prepare(model, asked, 1, config.max_new_tokens, config.seed, overflow, block).prompts
+
+
 def _run(
-    decoder: Callable[..., GenerateOutput], model: LanguageModel, batch: list[str], seed: int, show: Show, first: int
+    decoder: Callable[..., GenerateOutput],
+    model: LanguageModel,
+    batch: Sequence[Any],
+    texts: list[str],
+    seed: int,
+    show: Show,
+    first: int,
 ) -> GenerateOutput:
-    assert model.tokenizer is not None
-    if "callback_on_step_end" not in signature(decoder).parameters:
-        if show.needs_steps:
-            raise CelerisError("This decoder has no denoising steps to show; use show=text.")
-        return decoder(model, batch, seed=seed)
-    with show.watching(model.tokenizer, batch, first) as on_step:
-        return decoder(model, batch, seed=seed, callback_on_step_end=on_step)
+    takes = signature(decoder).parameters
+    if show.needs_steps and "callback_on_step_end" not in takes:
+        raise CelerisError("This decoder has no denoising steps to show; use show=text.")
+    if show.needs_pieces and "callback_on_piece" not in takes:
+        raise CelerisError("This decoder hands out no pieces of text; use show=text.")
+    with show.watching(tokenizer_of(model), texts, first) as watching:
+        told = {"callback_on_step_end": watching.step, "callback_on_piece": watching.piece}
+        return decoder(model, batch, seed=seed, **{name: value for name, value in told.items() if name in takes})
 
 
-def _record(out: GenerateOutput, row: int, seed: int, index: int) -> dict[str, Any]:
-    tokens = out.sequences[row]
-    return {
-        "index": index,
-        "prompt": out.prompts[row],
-        "text": out.texts[row],
-        "finish_reason": out.finish_reasons[row],
-        "tokens": len(tokens),
-        "nfe": out.nfe[row],
-        "seed": seed,
-        "distinct_2": distinct([out.texts[row]], 2),
-        "longest_run": longest_run(tokens),
-    }
-
-
-def _count_unknown(model: LanguageModel, prompts: list[str]) -> None:
+def _count_unknown(model: LanguageModel, asked: Sequence[Any]) -> None:
     tokenizer = model.tokenizer
     if tokenizer is None or tokenizer.unk_id is None:
         return
+    texts = [item for entry in asked for item in ([entry] if isinstance(entry, str) else entry)]
+    prompts = [item for item in texts if isinstance(item, str)]
     unknown = sum(ids.count(tokenizer.unk_id) for ids in tokenizer.encode_batch(prompts))
     if unknown:
         print(f"warning: {unknown} characters of the prompts are unknown to this model's tokenizer.")
@@ -155,15 +170,3 @@ def _save(path: Path, records: list[dict[str, Any]]) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), encoding="utf-8")
     os.replace(part, path)
-
-
-def _summarise(records: list[dict[str, Any]], seconds: float, output: Path | None) -> None:
-    tokens = sum(record["tokens"] for record in records)
-    print(f"{len(records)} samples, {tokens} tokens in {seconds:.1f} s ({tokens / max(seconds, 1e-9):,.0f} tokens/s)")
-    runs = [record["index"] + 1 for record in records if record["longest_run"] > LONG_RUN]
-    if runs:
-        print(
-            f"LONG-RUN: more than {LONG_RUN} equal tokens in a row in {len(runs)} samples, first in number {runs[0]}."
-        )
-    if output is not None:
-        print(f"written to {output}")

@@ -13,7 +13,9 @@ from celeris.language_model import LanguageModel
 
 SCHEMAS = {"train": TrainConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
 GROUPS = {  # group -> task that uses it
-    **dict.fromkeys(["solver", "decoder", "show", "grid", "guidance"], "sample"),
+    **dict.fromkeys(
+        ["solver", "decoder", "infilling", "adaptive", "context_overflow", "show", "grid", "guidance"], "sample"
+    ),
     **dict.fromkeys(["evaluation"], "evaluate"),
 }
 MOUNTED = {"sampler": "sampler@callbacks.samples.sampler"}  # group -> where a task has it
