@@ -63,7 +63,7 @@ class ReasoningGym:
     def score(self, split: Split, number: int, response: str) -> float:
         """reasoning-gym's own score of `response` to pair `number` of `split`; 1 is right."""
         entry, form = self._entries(split)[number], self.form or Verbatim()
-        return float(self._create(1, 0).score_answer(form.answer(response), entry))
+        return float(self._scorer.score_answer(form.answer(response), entry))
 
     def fingerprint(self) -> str:
         parts = (self.task, self.size, self.seed, self.val_size, self.val_seed, sorted(self.options.items()))
@@ -77,6 +77,10 @@ class ReasoningGym:
     def _train(self) -> list[Entry]:
         prompt = (self.form or Verbatim()).prompt
         return self._new_entries(self.size, self.seed, {prompt(entry) for entry in self._held_out})
+
+    @cached_property
+    def _scorer(self) -> Any:
+        return self._create(1, 0)
 
     def _entries(self, split: Split) -> list[Entry]:
         return self._train if split == "train" else self._held_out
