@@ -1,6 +1,6 @@
 # make demo   train, sample and evaluate the small model (installs first)
 # make test   lint and the whole suite (installs first)
-.PHONY: install demo lint test test-fast test-slow oracles mutants ablations compare clean
+.PHONY: install demo lint test test-fast test-slow oracles fuzz mutants ablations compare clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -47,6 +47,10 @@ test-slow: $(VENV)/.installed-dev
 
 oracles: $(VENV)/.installed-dev
 	$(PYTEST) tests/oracles
+
+# 400 random requests to the samplers.
+fuzz: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/fuzz
 
 # Each deliberate fault in a copy of the code must turn the tests named with it red.
 mutants: $(VENV)/.installed-dev
