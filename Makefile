@@ -76,8 +76,11 @@ compare: install
 	@$(EACH) 'run={}; exec $(PY) train.py experiment=compare/$${run%/*} run_id=$${run#*/} seed=$${run##*_} \
 		threads=1 ckpt=last'
 	@$(EACH) 'exec $(PY) evaluate.py checkpoint=runs/compare/{} $(COMPARE) threads=1 logger=none'
-	$(PY) evaluate.py evaluation=compare compare=[$(subst $(eval) ,$(comma),$(RUNS:%=runs/compare/%))] \
-		output=docs/comparison
+	@sorted() { printf '%s\n' "$$@" | LC_ALL=C sort; }; \
+		runs='$(subst $(eval) ,$(comma),$(RUNS:%=runs/compare/%))'; \
+		if [ "$$(sorted runs/compare/*_tiny/seed_*)" = "$$(sorted $(RUNS:%=runs/compare/%))" ]; then \
+			runs='runs/compare/*_tiny/seed_*'; fi; \
+		OMP_NUM_THREADS=1 $(PY) evaluate.py evaluation=compare "compare=[$$runs]" threads=1 output=docs/comparison
 
 clean:
 	rm -rf .cache runs outputs multirun .pytest_cache .mypy_cache .ruff_cache

@@ -21,9 +21,10 @@ class Choices:
     Attributes:
         num_inference_steps: solver steps a block.
         masked_steps: steps of a masked-diffusion model over its whole canvas.
-        temperatures: of diffusion and masked diffusion.
+        temperatures: of diffusion.
         autoregressive_temperatures: of what writes token by token.
         solvers: name → solver.
+        masked_temperatures: of masked diffusion; None: as `temperatures`.
     """
 
     num_inference_steps: Sequence[int] = (2, 4, 8, 16)
@@ -31,6 +32,7 @@ class Choices:
     temperatures: Sequence[float] = (0.7,)
     autoregressive_temperatures: Sequence[float] = (1.0,)
     solvers: Mapping[str, Solver] = field(default_factory=lambda: {"eta_1": DDIM(eta=1.0)})
+    masked_temperatures: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         if not self.num_inference_steps or not self.temperatures or not self.solvers:
@@ -114,6 +116,8 @@ def _(model: MaskedLM, choices: Choices) -> list[Decoder]:
             },
             partial(generate_masked, num_inference_steps=steps, temperature=temperature),
         )
-        for temperature in choices.temperatures
+        for temperature in (
+            choices.temperatures if choices.masked_temperatures is None else choices.masked_temperatures
+        )
         for steps in choices.masked_steps
     ]

@@ -52,7 +52,8 @@ class SmolLM2Features:
         self.batch_tokens = batch_tokens
         self.name = self.scorer.name
         self.definition = (
-            f"{self.name}: mean of the last hidden states over the first {max_tokens} tokens after <|endoftext|>"
+            f"{self.name}: mean of the last hidden states over the first {max_tokens} tokens after <|endoftext|>; "
+            "it sees the order of words, and nothing after those tokens"
         )
 
     @torch.inference_mode()
@@ -103,7 +104,8 @@ class MiniLM:
         self.name = "all-MiniLM-L6-v2"
         self.definition = (
             f"{self.name}: mean of the last hidden states over the first {max_tokens} tokens, unit length, float32; "
-            "it reads lower-cased text"
+            "it reads lower-cased text and hardly sees the order of words (1,000 windows of real text against as many "
+            "others: 0.96, with their words shuffled 0.82)"
         )
         self._model: Any = None
         self._tokenizer: Any = None

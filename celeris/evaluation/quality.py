@@ -33,7 +33,8 @@ class Quality:
         mauve: closeness to real text; None: not measured.
         num_inference_steps: solver steps a block.
         masked_steps: steps of a masked-diffusion model.
-        temperatures: of diffusion and masked diffusion.
+        temperatures: of diffusion.
+        masked_temperatures: of masked diffusion; None: as `temperatures`.
         autoregressive_temperatures: of what writes token by token, and so needs no sharpening.
         solvers: name → solver; full renoising when None.
         num_samples: rows a setting; row k has seed `subject.seed + k`, the same for every setting.
@@ -52,6 +53,7 @@ class Quality:
         num_inference_steps: Sequence[int] = (2, 4, 8, 16),
         masked_steps: Sequence[int] = (32, 64, 128, 256),
         temperatures: Sequence[float] = (0.7,),
+        masked_temperatures: Sequence[float] | None = None,
         autoregressive_temperatures: Sequence[float] = (1.0,),
         solvers: Mapping[str, Solver] | None = None,
         num_samples: int = 64,
@@ -71,6 +73,7 @@ class Quality:
             num_inference_steps=num_inference_steps,
             masked_steps=masked_steps,
             temperatures=temperatures,
+            masked_temperatures=masked_temperatures,
             autoregressive_temperatures=autoregressive_temperatures,
             solvers={"eta_1": DDIM(eta=1.0)} if solvers is None else solvers,
         )

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -55,7 +56,8 @@ class Speed:
     Args:
         num_inference_steps: step counts a block of diffusion.
         masked_steps: step counts a canvas of masked diffusion.
-        temperatures, autoregressive_temperatures, solvers: as in `celeris.evaluation.decoders.Choices`.
+        temperatures, masked_temperatures, autoregressive_temperatures, solvers: as in
+            `celeris.evaluation.decoders.Choices`.
         batch_sizes: rows written together.
         prompt_lengths: tokens of held-out text in front; 0: from nothing.
         length: tokens a row, or several such; None: what the prompt leaves of the (smallest) window.
@@ -68,6 +70,7 @@ class Speed:
         num_inference_steps: Sequence[int] = (2, 4, 8, 16),
         masked_steps: Sequence[int] = (32, 64, 128, 256),
         temperatures: Sequence[float] = (0.7,),
+        masked_temperatures: Sequence[float] | None = None,
         autoregressive_temperatures: Sequence[float] = (1.0,),
         solvers: Mapping[str, Solver] | None = None,
         batch_sizes: Sequence[int] = (1, 16),
@@ -86,7 +89,8 @@ class Speed:
         ):
             if not values or any(value is not None and value < least for value in values):
                 raise CelerisError(f"{name}={list(values)}; speed needs at least one value and none below {least}.")
-        chosen = {} if solvers is None else {"solvers": dict(solvers)}
+        chosen: dict[str, Any] = {} if solvers is None else {"solvers": dict(solvers)}
+        chosen["masked_temperatures"] = masked_temperatures
         self.choices = Choices(num_inference_steps, masked_steps, temperatures, autoregressive_temperatures, **chosen)
         self.batch_sizes, self.prompt_lengths, self.lengths = list(batch_sizes), list(prompt_lengths), lengths
         self.repeats, self.warmup = repeats, warmup

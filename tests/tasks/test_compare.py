@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from celeris.config.overrides import quoted
+from celeris.config.resolvers import ROOT
 from celeris.evaluation.schema import COMPARISON, problem
+from celeris.tasks.compare import shown
 from tests.evaluation.comparisons import entry, setting, timed
 
 from .conftest import Command, Workplace
@@ -37,7 +39,8 @@ def test_finished_reports_are_joined_without_a_model(
     words = [listed(reports["celeris"], reports["llama"].parents[1]), f"output={quoted(str(output))}", "logger=none"]
     result = command("evaluate", *words, *workplace.words)
     assert result.code == 0, result.err
-    assert "llama is lower" in result.out and "comparison.html" in result.out
+    assert "celeris against llama: loses: likelihood" in result.out and result.out.count("\n") < 8
+    assert "comparison.html" in result.out
     record = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert problem(record, COMPARISON) is None
     assert [system["name"] for system in record["systems"]] == ["celeris", "llama"]
@@ -51,6 +54,11 @@ def test_a_pattern_means_all_that_it_matches(
 ) -> None:
     words = [listed(tmp_path / "runs" / "*"), f"output={quoted(str(tmp_path / 'out'))}", "logger=none"]
     assert command("evaluate", *words, *workplace.words).code == 0
+
+
+def test_paths_in_the_project_are_shown_relative() -> None:
+    words = ["train.py", f"paths.runs_dir={ROOT}/runs", f"root={ROOT}", f"other={ROOT}x/runs", f"deeper=/a{ROOT}/runs"]
+    assert shown(words) == ["train.py", "paths.runs_dir=runs", "root=.", *words[3:]]
 
 
 def test_mistakes_are_one_sentence(

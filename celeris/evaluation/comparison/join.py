@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from celeris.errors import CelerisError
-from celeris.evaluation.compare_groups import Entry, figures, group, system_record
-from celeris.evaluation.compare_points import fronts, points
+from celeris.evaluation.comparison.contenders import contenders, yardsticks
+from celeris.evaluation.comparison.groups import Entry, figures, group, system_record
+from celeris.evaluation.comparison.points import fronts, points
 
 FORMAT = 1
 """Version of the record; see comparison.schema.json."""
@@ -29,7 +30,7 @@ def join(
     """The record of a comparison (comparison.schema.json), plain JSON values.
 
     Args:
-        entries: finished reports, in the order in which systems are shown.
+        entries: finished reports, in the order in which systems are shown, but that ours come first.
         made: date, command, git, environment of the comparison itself.
         speed: record of one interleaved run over one checkpoint a system; None: what the reports have.
         allow_other_scoring: join although scorer, window, length … of the samples differ; the page warns.
@@ -45,6 +46,9 @@ def join(
         warnings.append("Speed was measured by separate evaluations, not interleaved in one run.")
     for system in systems:
         system["speed"] = records[system["name"]]
+    ngrams, differing = yardsticks(systems)
+    warnings += differing
+    systems = contenders(systems)
     first = entries[0].report
     quality = next((entry.metric("quality") for entry in entries if entry.metric("quality")), {})
     found = points(systems)
@@ -56,12 +60,13 @@ def join(
         "rows": {key: entries[0].metric("likelihood").get(key) for key in SAME_ROWS},
         "scoring": quality.get("scoring"),
         "definitions": {
-            "likelihood": entries[0].metric("likelihood").get("definitions", {}),
+            "likelihood": _likelihood_words(entries, systems, ngrams),
             "quality": quality.get("definitions", {}),
             "speed": _words((speed or _any_speed(entries)).get("definition")),
         },
         "real_text": figures(quality["real_text"]) if quality.get("real_text") else None,
         "systems": systems,
+        "yardsticks": ngrams,
         "speed_environment": (speed or _any_speed(entries)).get("environment"),
         "points": found,
         "fronts": fronts(found),
@@ -130,3 +135,23 @@ def _any_speed(entries: Sequence[Entry]) -> Mapping[str, Any]:
 
 def _words(text: Any) -> dict[str, str]:
     return dict(text) if isinstance(text, Mapping) else {"tokens/s": str(text)} if text else {}
+
+
+def _likelihood_words(
+    entries: Sequence[Entry], systems: Sequence[Mapping[str, Any]], ngrams: Mapping[str, Any]
+) -> dict[str, str]:
+    """Definitions, each once: of several systems' results that bear one name and differ, with the system's name."""
+    shown: dict[str, dict[str, list[str]]] = {}  # name of a result → its text → whose it is
+    for system in systems:
+        for name, result in (system["likelihood"] or {}).get("results", {}).items():
+            shown.setdefault(name, {}).setdefault(result["definition"] or "", []).append(system["name"])
+    for name, result in ngrams.items():
+        shown.setdefault(name, {}).setdefault(result["definition"] or "", []).append(name)
+    texts: dict[str, list[str]] = {}
+    for name, found in shown.items():
+        for text, owners in found.items():
+            texts.setdefault(text, []).append(name if len(found) == 1 else f"{name} of {' and '.join(owners)}")
+    results = {name for entry in entries for name in entry.metric("likelihood").get("results", {})}
+    known = entries[0].metric("likelihood").get("definitions", {})
+    others = {name: text for name, text in known.items() if name not in results}
+    return {" and ".join(names): text for text, names in texts.items() if text} | others

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from celeris.evaluation.ablation_page import join_text
-from celeris.evaluation.compare_page import MARK, TITLE, comparison_page
-from celeris.evaluation.compare_plots import pictures
+from celeris.evaluation.comparison.page import MARK, TITLE, comparison_page
+from celeris.evaluation.comparison.plots import pictures
 from celeris.evaluation.html import to_html
 from celeris.evaluation.report import finite
 from celeris.evaluation.schema import COMPARISON, check

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from celeris.evaluation.compare_points import rate_sd
+from celeris.evaluation.comparison.points import rate_sd
 from celeris.evaluation.record import Table
 
 # heading, figure, format
@@ -47,29 +47,17 @@ SPEED = (
 
 
 def likelihood(record: Mapping[str, Any]) -> Table:
-    """Every likelihood of every system, the one that stands for it first."""
+    """Every likelihood of every system, the one that stands for it first; the n-grams, which are nobody's, last."""
     rows = []
     for system in record["systems"]:
         found = system["likelihood"]
         if found is None:
             continue
-        names = [found["headline"], *(name for name in found["results"] if name != found["headline"])]
-        for name in names:
-            result = found["results"][name]
-            error = result["standard_error_bits_per_character"]
-            rows.append(
-                [
-                    f"{system['name']}: {name}",
-                    result["kind"] or "not stated",
-                    _cell(result["nats_per_token"], ".4f"),
-                    _cell(result["bits_per_character"], ".4f"),
-                    "–" if error is None else f"{error:.4f}",
-                    _cell(result["perplexity"], ".3f"),
-                    str(result["bits_per_character"]["n"]) if result["bits_per_character"] else "–",
-                    _count(system["parameters"]),
-                    _count(system["tokens_trained"]),
-                ]
-            )
+        for name in [found["headline"], *(name for name in found["results"] if name != found["headline"])]:
+            title = system["name"] if system["part_of"] else f"{system['name']}: {name}"
+            sizes = [_count(system["parameters"]), _count(system["tokens_trained"])]
+            rows.append([title, *_likelihood(found["results"][name]), *sizes])
+    rows += [[f"yardstick: {name}", *_likelihood(result), "–", "–"] for name, result in record["yardsticks"].items()]
     columns = ["", "kind", "nats/token", "bits/character", "s.e. over rows", "perplexity", "seeds", "parameters",
                "tokens trained"]  # fmt: skip
     notes = [
@@ -77,6 +65,18 @@ def likelihood(record: Mapping[str, Any]) -> Table:
         "An upper bound may lie above the model's true value; an exact figure is what it is.",
     ]
     return Table("Held-out text", columns, rows, notes)
+
+
+def _likelihood(result: Mapping[str, Any]) -> list[str]:
+    error = result["standard_error_bits_per_character"]
+    return [
+        result["kind"] or "not stated",
+        _cell(result["nats_per_token"], ".4f"),
+        _cell(result["bits_per_character"], ".4f"),
+        "–" if error is None else f"{error:.4f}",
+        _cell(result["perplexity"], ".3f"),
+        str(result["bits_per_character"]["n"]) if result["bits_per_character"] else "–",
+    ]
 
 
 def matrix(record: Mapping[str, Any]) -> list[Table]:
@@ -112,15 +112,15 @@ def speed_by_batch(record: Mapping[str, Any]) -> Table:
     """Output tokens/s of every setting at every batch size, of each prompt and output length."""
     records = [(system, r) for system in record["systems"] for r in system["speed"]]
     sizes = sorted({r["batch"] for _, r in records})
-    cells: dict[tuple[str, str, str], dict[int, Any]] = {}
+    cells: dict[tuple[str, str], dict[int, Any]] = {}
     for system, r in records:
         lengths = f"{r.get('prompt_length') or 0} + {r.get('length')}"
-        cells.setdefault((system["name"], r["label"], lengths), {})[r["batch"]] = r
-    rows = [
-        [_titled(name, label), lengths, *(_rate(row.get(size)) for size in sizes)]
-        for (name, label, lengths), row in cells.items()
-    ]
+        cells.setdefault((titled(system, r["label"]), lengths), {})[r["batch"]] = r
+    rows = [[title, lengths, *(_rate(row.get(size)) for size in sizes)] for (title, lengths), row in cells.items()]
     notes = ["± is the sample standard deviation over timed calls. What the text is worth: see Quality."]
+    threads = (record.get("speed_environment") or {}).get("threads")
+    if threads:
+        notes.append(f"Timed with {threads} thread{'' if threads == 1 else 's'}.")
     return Table("Output tokens/s by batch", ["", "prompt + output", *(f"batch {n}" for n in sizes)], rows, notes)
 
 
@@ -133,7 +133,7 @@ def speed(record: Mapping[str, Any]) -> Table:
         figures = [None if r.get(key) is None else (r[key] / 1e6 if key.endswith("bytes") else r[key], form)
                    for _, key, form in shown]  # fmt: skip
         where = [str(r["batch"]), f"{r.get('prompt_length') or 0} + {r.get('length')}"]
-        rows.append([_titled(system["name"], r["label"]), *where, *("–" if f is None else format(*f) for f in figures)])
+        rows.append([titled(system, r["label"]), *where, *("–" if f is None else format(*f) for f in figures)])
     environment = record.get("speed_environment") or {}
     plain = [f"{key.replace('_', ' ')} {value}" for key, value in environment.items() if isinstance(value, str | int)]
     notes = [f"Measured on: {', '.join(plain)}."] if plain else []
@@ -143,7 +143,7 @@ def speed(record: Mapping[str, Any]) -> Table:
 def flags(record: Mapping[str, Any]) -> Table:
     """What is wrong with which setting, in any of its seeds."""
     rows = [
-        [_titled(system["name"], setting["label"]), flag]
+        [titled(system, setting["label"]), flag]
         for system in record["systems"]
         for setting in system["settings"]
         for flag in setting["flags"]
@@ -154,7 +154,7 @@ def flags(record: Mapping[str, Any]) -> Table:
 def provenance(record: Mapping[str, Any]) -> Table:
     """One row a run."""
     rows = []
-    for system in record["systems"]:
+    for system in (system for system in record["systems"] if system["part_of"] is None):
         for run in system["runs"]:
             training = run["training"]
             machine = ", ".join(str(part) for part in (training.get("cpu"), *(training.get("devices") or [])) if part)
@@ -174,12 +174,13 @@ def provenance(record: Mapping[str, Any]) -> Table:
 
 
 def _named(system: Mapping[str, Any], setting: Mapping[str, Any]) -> str:
-    return _titled(system["name"], setting["label"]) + (" !" if setting["flags"] else "")
+    return titled(system, setting["label"]) + (" !" if setting["flags"] else "")
 
 
-def _titled(name: str, label: str) -> str:
-    """The label, after the name of its system unless it begins with that."""
-    return label if label.startswith(name) else f"{name}: {label}"
+def titled(system: Mapping[str, Any], label: str) -> str:
+    """The label of a decoder, the kind of system that it begins with replaced by the system's name."""
+    rest = label.removeprefix(system["system"])
+    return f"{system['name']}: {label}" if rest == label else system["name"] + rest
 
 
 def _cell(value: Mapping[str, Any] | None, form: str) -> str:

@@ -12,12 +12,12 @@ import pytest
 from markdown_it import MarkdownIt
 
 from celeris.errors import CelerisError
-from celeris.evaluation.compare import join
-from celeris.evaluation.compare_groups import group, over_seeds
-from celeris.evaluation.compare_page import MARK, comparison_page, tables
-from celeris.evaluation.compare_points import KNOWN, batches, pareto_front, points
-from celeris.evaluation.compare_words import compare, findings
-from celeris.evaluation.compare_write import write_comparison
+from celeris.evaluation.comparison.groups import group, over_seeds
+from celeris.evaluation.comparison.join import join
+from celeris.evaluation.comparison.page import MARK, comparison_page, tables
+from celeris.evaluation.comparison.points import KNOWN, batches, pareto_front, points
+from celeris.evaluation.comparison.words import compare, findings
+from celeris.evaluation.comparison.write import write_comparison
 from celeris.evaluation.html import to_html
 from celeris.evaluation.schema import COMPARISON, REPORT, check, problem
 
@@ -149,32 +149,143 @@ def test_sentences_follow_from_the_figures() -> None:
     found = {(v["what"], v["one"], v["other"]): v for v in record["findings"]["verdicts"]}
     likelihood = found["likelihood", "celeris", "llama"]  # 1.9 ± 0.141 and 1.55 ± 0.071: 0.35 apart
     assert (likelihood["winner"], likelihood["noise"], likelihood["bound"]) == ("llama", False, True)
-    assert "1.900 ± 0.141 (upper bound)" in likelihood["sentence"] and "1.550 ± 0.071 (exact)" in likelihood["sentence"]
+    assert likelihood["left"] == {"mean": pytest.approx(1.9), "sd": pytest.approx(0.02**0.5), "setting": None,
+                                  "kind": "upper bound"}  # fmt: skip
     assert found["likelihood", "celeris", "mdlm"]["winner"] is None  # 1.9 both
-    assert "equal." in found["likelihood", "celeris", "mdlm"]["sentence"]
     known = found["best known words", "celeris", "llama"]  # 0.92 ± 0.028 and 0.96 ± 0.014: 0.04 apart
-    assert (known["winner"], known["noise"]) == ("llama", True) and "within the noise" in known["sentence"]
+    assert (known["winner"], known["noise"], known["left"]["setting"]) == ("llama", True, "celeris, steps_16/t1")
     assert found["best known words", "celeris", "mdlm"]["winner"] == "celeris"  # 0.7, the flagged one aside
     speed = found["tokens/s at equal known words (batch 1)", "celeris", "llama"]
     # both reach 0.92: celeris with 16 steps at 120, llama at 200
-    assert (speed["winner"], speed["noise"]) == ("llama", False)
-    assert "at least 92.0%" in speed["sentence"] and "1.7 times" in speed["sentence"]
+    assert (speed["winner"], speed["noise"], speed["level"]) == ("llama", False, "known words ≥ 92.0%, batch 1")
+    assert (speed["left"]["mean"], speed["right"]["mean"]) == (120.0, 200.0)
     quick = found["tokens/s at equal known words (batch 16)", "celeris", "mdlm"]  # both reach 0.7: 1,600 and 200
-    assert quick["winner"] == "celeris" and "8.0 times" in quick["sentence"]
-    assert not [s for s in record["findings"]["sentences"] if "celeris" not in s and "upper bound may" not in s]
-    last = record["findings"]["sentences"][-2]
-    assert last.startswith("celeris against llama: loses: likelihood, tokens/s at equal known words (batch 1)")
-    assert "wins: nowhere" not in last  # equal scorer bits at 2.0: the fastest of celeris, 400, is faster than 200
-    assert "neither, equal or within the noise: best known words" in last
-    assert any("does not prove the worse model" in sentence for sentence in record["findings"]["sentences"])
+    assert (quick["winner"], quick["left"]["mean"], quick["right"]["mean"]) == ("celeris", 1600.0, 200.0)
+    against_llama, against_mdlm, upper = record["findings"]["sentences"]  # llama and mdlm have no sentence
+    assert against_llama.startswith("celeris against llama: loses: likelihood, tokens/s at equal known words (batch 1)")
+    assert "wins: nowhere" not in against_llama  # equal scorer bits: the fastest of celeris, 400, is faster than 200
+    assert "neither, equal or within the noise: best known words" in against_llama
+    assert "No spread is known" not in against_llama and against_mdlm.startswith("celeris against mdlm")
+    assert "does not prove the worse model" in upper
+
+
+def test_head_to_head_has_ours_first_and_every_figure() -> None:
+    runs = [entry("llama", 1, 1.5, [setting("llama/t1", 0.9)], kind="exact"),
+            entry("celeris", 1, 2.0, [setting("celeris/steps_4/t1", 0.8)])]  # fmt: skip
+    speed = {"settings": [timed("llama/t1", 100.0, "llama1"), timed("celeris/steps_4/t1", 250.0, "celeris1")]}
+    record = join(runs, MADE, speed=speed)
+    record["findings"] = findings(record)
+    (table,) = tables(record)["Head to head"]
+    assert table.title == "celeris against llama" and table.columns[1:3] == ["celeris", "llama"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["likelihood"] == ["2.000 (upper bound)", "1.500 (exact)", "llama", "–", "no spread known"]
+    assert rows["best known words"] == ["80.0% (steps_4/t1)", "90.0% (t1)", "llama", "–", "no spread known"]
+    assert rows["tokens/s with known words ≥ 80.0%, batch 1"] == [
+        "250 ± 1 (steps_4/t1)", "100 ± 1 (t1)", "celeris", "2.5", "beyond the noise"]  # fmt: skip
+    assert "No spread is known of: likelihood, best known words" in record["findings"]["sentences"][0]
+
+
+def test_perplexities_are_compared_where_the_entropy_is_that_of_real_text() -> None:
+    """Real text has 2.599 nats; the lower perplexity of celeris is bought with entropy."""
+    ours = [
+        setting("celeris/cold", 0.5, gen_ppl=3.0, entropy=2.4),
+        setting("celeris/hot", 0.5, gen_ppl=9.0, entropy=2.6),
+    ]
+    runs = [
+        entry("celeris", 1, 2.0, ours),
+        entry("llama", 1, 2.0, [setting("llama/t1", 0.5, gen_ppl=7.0, entropy=2.65)]),
+    ]
+    found = {v["figure"]: v for v in findings(join(runs, MADE))["verdicts"]}["gen_ppl"]
+    assert (found["left"]["mean"], found["right"]["mean"], found["winner"]) == (9.0, 7.0, "llama")
+    runs[0] = entry("celeris", 1, 2.0, ours[:1])
+    record = join(runs, MADE)
+    record["findings"] = findings(record)
+    assert "gen_ppl" not in {v["figure"] for v in record["findings"]["verdicts"]}
+    assert "celeris has no setting within 0.1 nat" in tables(record)["Head to head"][0].notes[0]
 
 
 def test_a_tie_is_called_one() -> None:
     runs = [entry(name, 1, 2.0, [setting(f"{name}/t1", 0.9)], kind="exact") for name in ("celeris", "llama")]
     speed = {"settings": [timed(f"{name}/t1", 100.0, f"{name}1", sd=None) for name in ("celeris", "llama")]}
-    found = findings(join(runs, MADE, speed=speed))
-    assert all(v["winner"] is None and "equal" in v["sentence"] for v in found["verdicts"]) and found["verdicts"]
-    assert "loses: nowhere; wins: nowhere" in found["sentences"][-1]
+    record = join(runs, MADE, speed=speed)
+    record["findings"] = findings(record)
+    assert all(v["winner"] is None for v in record["findings"]["verdicts"]) and record["findings"]["verdicts"]
+    assert "loses: nowhere; wins: nowhere" in record["findings"]["sentences"][0]
+    assert {tuple(row[3::2]) for row in tables(record)["Head to head"][0].rows} == {("equal", "–")}
+
+
+# -- contenders ----------------------------------------------------------------------------------------------------
+
+
+def with_head() -> dict[str, Any]:
+    """celeris, which writes better token by token than by diffusion, against llama."""
+    ours = [
+        setting("celeris/steps_4/t1", 0.5),
+        setting("celeris/next_token/t1", 0.99, decoder="autoregressive", label="celeris, next token, T 1"),
+    ]
+    run = entry("celeris", 1, 2.0, ours)
+    results = run.report["metrics"]["likelihood"]["results"]
+    results["next token"] = {**results["bound"], "kind": "exact", "bits_per_character": 1.2, "definition": "by token"}
+    other = entry("llama", 1, 1.5, [setting("llama/t1", 0.9)], kind="exact")
+    for report in (run.report, other.report):
+        for name in ("5-gram", "unigram"):
+            ngram = {
+                **results["bound"],
+                "kind": "exact",
+                "standard_error_bits_per_character": None,
+                "definition": "n-gram",
+            }
+            report["metrics"]["likelihood"]["results"][name] = ngram
+    by_token = {**timed("celeris/next_token/t1", 900.0, "celeris1"), "decoder": "autoregressive"}
+    calls = [timed("celeris/steps_4/t1", 90.0, "celeris1"), timed("llama/t1", 50.0, "llama1"), by_token]
+    record = join([other, run], MADE, speed={"settings": calls})
+    record["findings"] = findings(record)
+    return record
+
+
+def test_the_next_token_head_is_a_contender_of_its_own() -> None:
+    record = with_head()
+    assert problem(record, COMPARISON) is None
+    ours, head, llama = record["systems"]
+    assert [s["name"] for s in record["systems"]] == ["celeris", "celeris, next token", "llama"]
+    assert (ours["part_of"], head["part_of"], llama["part_of"]) == (None, "celeris", None)
+    for system, key in ((ours, "celeris/steps_4/t1"), (head, "celeris/next_token/t1")):
+        assert [s["key"] for s in system["settings"]] == [s["key"] for s in system["speed"]] == [key]
+    assert set(ours["likelihood"]["results"]) == {"bound"}
+    assert head["likelihood"]["results"]["next token"]["bits_per_character"]["mean"] == 1.2
+    assert {p["system"] for p in record["points"]} == {"celeris", "celeris, next token", "llama"}
+    on = {(f["figure"], f["batch"]): f["front"] for f in record["fronts"]}
+    assert on["known_word_share", 1] == [{"system": "celeris, next token", "key": "celeris/next_token/t1"}]
+    found = {(v["what"], v["one"], v["other"]): v["winner"] for v in record["findings"]["verdicts"]}
+    assert found["likelihood", "celeris", "llama"] == found["best known words", "celeris", "llama"] == "llama"
+    assert found["best known words", "celeris", "celeris, next token"] == "celeris, next token"
+    assert [t.title for t in tables(record)["Head to head"]] == [
+        "celeris against celeris, next token",
+        "celeris against llama",
+    ]
+    assert len(tables(record)["Provenance"][0].rows) == 2
+    assert [row[0] for row in tables(record)["Quality"][0].rows][1] == "celeris, next token, T 1"
+
+
+def test_ngrams_and_definitions_stand_once() -> None:
+    record = with_head()
+    names = [row[0] for row in tables(record)["Likelihood"][0].rows]
+    assert names == ["celeris: bound", "celeris, next token", "llama: exact", "yardstick: 5-gram", "yardstick: unigram"]
+    page = comparison_page(record, {})
+    assert page.count("* likelihood, 5-gram and unigram: n-gram") == page.count(": n-gram") == 1
+    assert page.count("how bound is measured") == page.count("by token") == 1
+    runs = [entry(name, 1, 2.0, []) for name in ("celeris", "mdlm")]
+    runs[1].report["metrics"]["likelihood"]["results"]["bound"]["definition"] = "otherwise"
+    words = join(runs, MADE)["definitions"]["likelihood"]
+    assert words == {"bound of celeris": "how bound is measured", "bound of mdlm": "otherwise", "unit": "tokens"}
+
+
+def test_ngrams_that_differ_are_said_to() -> None:
+    runs = [entry(name, 1, bits, []) for name, bits in (("celeris", 2.0), ("llama", 1.0))]
+    for run in runs:
+        results = run.report["metrics"]["likelihood"]["results"]
+        results["unigram"] = results["bound"]
+    assert "The unigram of llama has 0.7000 nats/token, not 1.4000" in join(runs, MADE)["warnings"][0]
 
 
 def test_speed_of_separate_evaluations_is_said_to_be_that() -> None:
@@ -249,7 +360,10 @@ def test_tables_are_read_as_tables_and_every_one_says_its_command(folder: Path) 
         for table in some:
             assert {len(row) for row in table.rows} == {len(table.columns)}, table.title
             assert table.title in text
-    made = "Made by `python evaluate.py 'compare=[a, b]'`"
+    assert (
+        "\n1. `python evaluate.py 'compare=[a, b]'`\n2. `python train.py" in text and text.count("compare=[a, b]") == 1
+    )
+    made = "Made by [command 1](#commands); trainings: [commands 2–6](#commands)."
     assert text.count(made) == sum(map(len, tables(joined()).values())) + 3 + 1  # pictures, and the sentences
     assert "python train.py experiment=compare/celeris_tiny seed=2" in text
     for fact in ("celeris2", "deadbeef", "c0ffee", "upper bound", "how exact is measured", "LOW-ENTROPY at"):
@@ -281,7 +395,7 @@ def test_without_speed_or_samples_the_page_says_so() -> None:
     record["findings"] = findings(record)
     assert problem(record, COMPARISON) is None
     page = comparison_page(record, {})
-    assert "No speed was measured" in page and "llama is lower (no spread is known: one run each)" in page
+    assert "No speed was measured" in page and "loses: likelihood;" in page and "No spread is known of: lik" in page
 
 
 def test_a_flag_of_any_seed_marks_the_setting() -> None:
@@ -291,5 +405,5 @@ def test_a_flag_of_any_seed_marks_the_setting() -> None:
     ]
     record = join(runs, MADE)
     assert record["systems"][0]["settings"][0]["flags"] == ["REPETITIVE at x"]
-    assert tables({**record, "findings": {"sentences": []}})["Quality"][0].rows[0][0].endswith("!")
+    assert tables({**record, "findings": findings(record)})["Quality"][0].rows[0][0].endswith("!")
     assert KNOWN.key == "known_word_share"

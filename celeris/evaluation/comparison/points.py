@@ -55,6 +55,8 @@ def points(systems: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "system": system["name"],
                         "key": key,
                         "label": setting["label"],
+                        "steps": setting.get("num_inference_steps"),
+                        "temperature": setting.get("temperature"),
                         "batch": record["batch"],
                         "speed_key": record["key"],
                         "tokens_per_second": record["output_tokens_per_second"],

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+OWN = "celeris"
+"""The system that the page is about: shown first, and compared with each other one."""
 SETTINGS = {"step", "parameters", "seed", "trained_with_seed", "num_samples", "length", "num_inference_steps",
             "temperature", "stagger", "block_length", "top_p", "batch", "batch_size", "eta"}  # fmt: skip
 """Numbers of an entry that are choices, not figures."""
@@ -84,11 +86,12 @@ def figures(entry: Mapping[str, Any]) -> dict[str, float]:
 
 
 def system_record(name: str, runs: Sequence[Entry]) -> dict[str, Any]:
-    """What the record of a comparison says of one system, but for its speed."""
+    """What the record of a comparison says of one system, its speed left out."""
     head = runs[0]
     return {
         "name": name,
         "system": head.system,
+        "part_of": None,
         "experiment": head.training.get("experiment"),
         "parameters": head.checkpoint.get("parameters"),
         "steps": head.checkpoint.get("step"),
@@ -135,7 +138,7 @@ def _settings(runs: Sequence[Entry]) -> list[dict[str, Any]]:
         spread = {name: over_seeds(figures(entry).get(name) for entry in entries) for name in names}
         flags = dict.fromkeys(flag for entry in entries for flag in entry.get("flags", []))
         head = entries[0]
-        choice = {name: head[name] for name in ("length", "num_samples", "num_inference_steps", "temperature")
-                  if name in head}  # fmt: skip
+        choice = {name: head[name] for name in ("decoder", "length", "num_samples", "num_inference_steps",
+                                                 "temperature") if name in head}  # fmt: skip
         settings.append({"key": key, "label": head["label"], **choice, "figures": spread, "flags": list(flags)})
     return settings

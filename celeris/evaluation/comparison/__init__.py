@@ -1,0 +1,1 @@
+"""Checkpoints and finished reports side by side: `evaluate.py compare=`."""
