@@ -108,7 +108,8 @@ class LlamaNextToken(nn.Module):
     """
 
     def forward(self, model: Llama, batch: Batch, seed: int) -> ObjectiveOutput:
-        size, end = batch.context.shape[1], int(batch.start.max()) + batch.canvas.shape[2]
+        size, real = batch.context.shape[1], (batch.canvas != model.pad_id).sum(-1)
+        end = int((batch.start + real).max())
         if end > size:
             raise CelerisError(
                 f"The rows have {end} tokens and the context stream only {size} of them, so next-token prediction "

@@ -61,7 +61,8 @@ class Blanks:
             givens.append(given)
         canvas = pad_sequence(canvases, batch_first=True, padding_value=pad_id)[:, None]
         given = pad_sequence(givens, batch_first=True)[:, None]
-        end = max(starts) + canvas.shape[2]  # as far as the context stream reaches in `Responses`, for the same reason
+        # The context stream reaches as far as in `Responses`, and for the same reason.
+        end = max(start + len(part) for start, part in zip(starts, canvases, strict=True))
         context = F.pad(ids, (0, max(end - ids.shape[1], 0)), value=pad_id)[:, : max(end, int(real.max()))]
         ragged = bool((canvas == pad_id).any())
         return Batch(context.contiguous(), canvas, torch.tensor(starts).unsqueeze(1), given, index, True, ragged)

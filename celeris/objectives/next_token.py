@@ -13,7 +13,8 @@ class NextToken(nn.Module):
     """Mean −log p(token | tokens before it) in nats; no noise is drawn and no canvas is read."""
 
     def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
-        size, end = batch.context.shape[1], int(batch.start.max()) + batch.canvas.shape[2]
+        size, real = batch.context.shape[1], (batch.canvas != model.pad_id).sum(-1)
+        end = int((batch.start + real).max())
         if size < 2 or end > size:
             raise CelerisError(
                 f"The rows have {end} tokens and the context stream only {size} of them, so next-token prediction "

@@ -52,7 +52,8 @@ def test_without_its_surplus_the_row_is_the_text(options) -> None:
             assert int((surplus & ~((after == EOS) & ~kept)).sum()) <= 3
     if options.get("p_edge") == 1.0:  # all but the few whose blank there is empty
         assert min(starts, ends) > 0.9 * sum(n > 20 for n in real)
-    assert batch.context.shape[1] >= int(batch.start.max()) + batch.canvas.shape[2]
+    reach = batch.start + (batch.canvas != PAD).sum(-1)
+    assert int(reach.max()) <= batch.context.shape[1] <= ids.shape[1]
 
 
 def test_shares_are_as_stated() -> None:
