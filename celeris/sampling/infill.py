@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from celeris.errors import CelerisError
+from celeris.language_model import LanguageModel
 from celeris.model import DiffusionLM
 from celeris.sampling.adaptive import Unchanged
 from celeris.sampling.canvas import CanvasWriter, Restricted
@@ -51,10 +52,11 @@ class InfillOutput(GenerateOutput):
 
 @dataclass
 class _Candidate:
-    """One way to fill one row in."""
+    """One way to fill one row in; EOS cannot end a blank before its `least` tokens."""
 
     row: int
     layout: Layout
+    least: list[int]
     canvas: list[int] = field(default_factory=list)
     calls: int = 0
     score: float | None = None
@@ -89,11 +91,12 @@ def infill(
     longer than what it was trained on. A model learns to use what stands behind a blank by training with given spans
     (`layout.p_given`).
 
-    A row whose blanks have length ranges is written once in every combination of lengths, and the combination is kept
-    that the model's own next-token head finds most likely, in nats per token of the canvas. (Training fills no blank
-    with PAD, so a canvas cannot choose a shorter filling by itself.)
+    Blanks with length ranges: a model that was trained with blanks that are too long (`layout=blanks`) is given the
+    longest ones; EOS ends a blank, not before its shortest length, and what stands behind it in the blank is dropped.
+    With any other model a row is written once in every combination of lengths, and the combination is kept that its
+    next-token head finds most likely, in nats per token of the canvas.
 
-    EOS may end the text inside a blank that nothing follows; elsewhere it is not allowed.
+    EOS may end the text inside a blank that nothing follows; elsewhere it is not allowed in a blank of one length.
 
     Args:
         templates: texts with `blank` in them, or lists of pieces (texts, token ids) and `Blank`s.
@@ -112,16 +115,17 @@ def infill(
         if value < 1:
             raise CelerisError(f"{name} is {value}; it must be at least 1.")
     parsed = [parse_template(item, blank_length, blank) if isinstance(item, str) else item for item in templates]
-    ways = [list(layouts(model, template)) for template in parsed for _ in range(num_samples)]
-    if any(len(choices) > 1 for choices in ways) and not model.has_next_token_head:
+    tries = [ways(model, template) for template in parsed for _ in range(num_samples)]
+    if any(len(choices) > 1 for choices in tries) and not model.has_next_token_head:
         raise CelerisError(
             "Length ranges are judged by the next-token head, which this checkpoint has not; give one length."
         )
     wrappers = [*standard_guidance(guidance_scale, self_cond_guidance, top_p, clamp_below), *guidance]
     by_length: dict[int, list[_Candidate]] = defaultdict(list)
-    for row, choices in enumerate(ways):
+    for row, choices in enumerate(tries):
         for layout in choices:
-            by_length[len(layout.canvas)].append(_Candidate(row, layout))
+            least = _least(parsed[row // num_samples], layout, chooses_lengths(model))
+            by_length[len(layout.canvas)].append(_Candidate(row, layout, least))
     # A canvas of each length is a batch of its own: levels and noise of a row then do not depend on its neighbours.
     for number, (length, group) in enumerate(sorted(by_length.items())):
         writer = CanvasWriter(
@@ -129,7 +133,7 @@ def infill(
             callback_on_step_end,
         )  # fmt: skip
         _write(model, writer, number, group, seed)
-    tried: list[list[_Candidate]] = [[] for _ in ways]
+    tried: list[list[_Candidate]] = [[] for _ in tries]
     for candidate in (candidate for group in by_length.values() for candidate in group):
         tried[candidate.row].append(candidate)
     best = [_best(model, candidates) for candidates in tried]
@@ -158,6 +162,33 @@ def fill_in_the_middle(prefix: str, suffix: str, length: int | tuple[int, int]) 
     return [piece for piece in (prefix, blank, suffix) if piece != ""]
 
 
+def chooses_lengths(model: LanguageModel) -> bool:
+    """Whether it was trained with blanks that are too long, so that it ends them itself."""
+    layout = (model.info.get("data_spec") or {}).get("layout") or {}
+    return bool(layout.get("surplus", 0))
+
+
+def ways(model: LanguageModel, template: Template) -> list[Layout]:
+    """The canvases of which a row's text is chosen: one, or one for each combination of lengths.
+
+    Raises:
+        CelerisError: no blank, too many combinations, or the longest does not fit the window.
+    """
+    if chooses_lengths(model) and not isinstance(template, str):
+        template = [Blank(item.most) if isinstance(item, Blank) else item for item in template]
+    return list(layouts(model, template))
+
+
+def _least(template: Template, layout: Layout, own_choice: bool) -> list[int]:
+    """Tokens of each blank that must be written. Where nothing follows, EOS may end the text at once."""
+    blanks = [item for item in template if isinstance(item, Blank)]
+    sizes = [end - begin for begin, end in layout.spans]
+    found = [blank.shortest for blank in blanks] if own_choice else list(sizes)
+    if layout.open_end and found[-1] == sizes[-1]:
+        found[-1] = 0
+    return found
+
+
 def _write(model: DiffusionLM, writer: CanvasWriter, number: int, group: list[_Candidate], seed: int) -> None:
     """Fill in `group`, whose canvases are equally long."""
     device, pad = model.device, model.pad_id
@@ -166,11 +197,9 @@ def _write(model: DiffusionLM, writer: CanvasWriter, number: int, group: list[_C
     given = torch.ones(ids.shape, dtype=torch.bool)
     no_eos = torch.ones(ids.shape, dtype=torch.bool)
     for place, candidate in enumerate(group):
-        for begin, end in candidate.layout.spans:
+        for (begin, end), least in zip(candidate.layout.spans, candidate.least, strict=True):
             given[place, begin:end] = False
-        if candidate.layout.open_end:
-            begin, end = candidate.layout.spans[-1]
-            no_eos[place, begin:end] = False
+            no_eos[place, begin + least : end] = False
     # A given EOS is as good as any other token; where none is given nothing is held.
     held, allowed = given.to(device), (no_eos & ~given).to(device)
     restricted = Restricted(model, allowed, ids, held) if given.any() else Restricted(model, allowed)
@@ -203,12 +232,15 @@ def _scores(model: DiffusionLM, choices: list[_Candidate]) -> list[float]:
 def _cut(candidate: _Candidate, eos_id: int) -> tuple[list[int], list[list[int]], bool]:
     """Whole ids, those of each blank, and whether EOS ended the last one."""
     canvas, layout = candidate.canvas, candidate.layout
-    filled = [canvas[begin:end] for begin, end in layout.spans]
-    stopped = layout.open_end and eos_id in filled[-1]
-    if stopped:
-        filled[-1] = filled[-1][: filled[-1].index(eos_id)]
-        canvas = canvas[: layout.spans[-1][0]] + filled[-1]
-    return layout.context + canvas, filled, stopped
+    whole, filled, done = list(layout.context), [], 0
+    stopped = layout.open_end and eos_id in canvas[slice(*layout.spans[-1])]
+    for begin, end in layout.spans:
+        ids = canvas[begin:end]
+        ids = ids[: ids.index(eos_id)] if eos_id in ids else ids
+        whole += canvas[done:begin] + ids
+        filled.append(ids)
+        done = end
+    return whole + canvas[done:], filled, stopped
 
 
 def _shown(template: Template, decode: Callable[[list[int]], str], blank: str) -> str:

@@ -105,6 +105,43 @@ def test_of_several_lengths_the_most_likely_is_kept(model) -> None:
     assert out.nfe == [10] and out.context_passes == [10]
 
 
+def ending(model, after: int):
+    """The model taught blanks that are too long; it writes EOS wherever `after` positions are passed."""
+    model.info = {"data_spec": {"layout": {"surplus": 4}}}
+    predict = model.predict
+
+    def predicted(*arguments, **more):
+        out = predict(*arguments, **more)
+        logits = out.logits.clone()
+        logits[..., model.eos_id] = -1e9
+        logits[..., after:, model.eos_id] = 1e9
+        return out._replace(logits=logits)
+
+    model.predict = predicted
+    return model
+
+
+def test_a_model_taught_to_end_blanks_gets_one_canvas_of_the_longest(model) -> None:
+    out = infill(ending(model, 3), [["ab", Blank(2, 6), "d."], ["ab", Blank(4, 6), "d."]], **FAST)
+    assert [len(row[0]) for row in out.filled] == [3, 4]  # not before the shortest
+    assert out.nfe == [2, 2] and out.context_passes == [1, 1] and out.scores == [None, None]
+    for ids, (filled,) in zip(out.sequences, out.filled, strict=True):
+        assert ids == model.tokenizer.encode("ab") + filled + model.tokenizer.encode("d.")
+    assert out.texts == [model.tokenizer.decode(ids) for ids in out.sequences] and out.tokens == 7
+
+
+def test_every_blank_ends_by_itself_and_what_is_given_stays(model) -> None:
+    out = infill(ending(model, 1), [["a", Blank(1, 40), "bc", Blank(2, 9), Blank(3), "d", Blank(1, 3)]], **FAST)
+    (ids,), (filled,) = out.sequences, out.filled
+    assert [len(part) for part in filled] == [1, 2, 3, 1] and out.finish_reasons == ["stop"]  # one length: no EOS
+    encode = model.tokenizer.encode
+    assert ids == encode("a") + filled[0] + encode("bc") + filled[1] + filled[2] + encode("d") + filled[3]
+    assert model.eos_id not in ids
+    model.has_next_token_head = False  # no length is judged
+    whole = infill(model, [[Blank(2)], [Blank(1, 2)]], **FAST)
+    assert [len(row[0]) for row in whole.filled] == [1, 1]  # nothing follows: EOS may end the text
+
+
 def test_fill_in_the_middle() -> None:
     assert fill_in_the_middle("def f(", "): pass", 5) == ["def f(", Blank(5), "): pass"]
     assert fill_in_the_middle("", "x", (2, 3)) == [Blank(2, 3), "x"]
