@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader
 
+from celeris.data.blanks import Blanks
 from celeris.data.cache import SPLITS, PackedText, cached_rows, cached_tokenizer
 from celeris.data.layouts import Layout, Responses
 from celeris.data.loader import MicroBatches, batches
@@ -70,13 +71,11 @@ class TextData:
         Raises:
             CelerisError: it asks for roles that the tokenizer does not have, or it would ask the model for prompts.
         """
-        if isinstance(self.layout, Responses):
-            return self.layout.bind(self.tokenizer)
-        if isinstance(self.packing, PairRows):
+        if isinstance(self.packing, PairRows) and not isinstance(self.layout, Responses):
             raise CelerisError(
                 f"Rows of pairs need layout=responses, not {self.layout!r}: no prompt is ever asked for."
             )
-        return self.layout
+        return self.layout.bind(self.tokenizer) if isinstance(self.layout, Responses | Blanks) else self.layout
 
     @property
     def fingerprint(self) -> str:

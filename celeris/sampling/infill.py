@@ -2,8 +2,9 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -124,7 +125,7 @@ def infill(
     by_length: dict[int, list[_Candidate]] = defaultdict(list)
     for row, choices in enumerate(tries):
         for layout in choices:
-            least = _least(parsed[row // num_samples], layout, chooses_lengths(model))
+            least = _least(parsed[row // num_samples], layout, chooses_lengths(model.info))
             by_length[len(layout.canvas)].append(_Candidate(row, layout, least))
     # A canvas of each length is a batch of its own: levels and noise of a row then do not depend on its neighbours.
     for number, (length, group) in enumerate(sorted(by_length.items())):
@@ -162,9 +163,9 @@ def fill_in_the_middle(prefix: str, suffix: str, length: int | tuple[int, int]) 
     return [piece for piece in (prefix, blank, suffix) if piece != ""]
 
 
-def chooses_lengths(model: LanguageModel) -> bool:
-    """Whether it was trained with blanks that are too long, so that it ends them itself."""
-    layout = (model.info.get("data_spec") or {}).get("layout") or {}
+def chooses_lengths(info: Mapping[str, Any]) -> bool:
+    """Whether a model with this `info` was trained with blanks that are too long, so that it ends them itself."""
+    layout = (info.get("data_spec") or {}).get("layout") or {}
     return bool(layout.get("surplus", 0))
 
 
@@ -174,7 +175,7 @@ def ways(model: LanguageModel, template: Template) -> list[Layout]:
     Raises:
         CelerisError: no blank, too many combinations, or the longest does not fit the window.
     """
-    if chooses_lengths(model) and not isinstance(template, str):
+    if chooses_lengths(model.info) and not isinstance(template, str):
         template = [Blank(item.most) if isinstance(item, Blank) else item for item in template]
     return list(layouts(model, template))
 
@@ -244,7 +245,6 @@ def _cut(candidate: _Candidate, eos_id: int) -> tuple[list[int], list[list[int]]
 
 
 def _shown(template: Template, decode: Callable[[list[int]], str], blank: str) -> str:
-    parts = [
+    return "".join(
         blank if isinstance(item, Blank) else item if isinstance(item, str) else decode(list(item)) for item in template
-    ]
-    return "".join(parts)
+    )

@@ -21,8 +21,9 @@ from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.model import DiffusionLM
 from celeris.sampling import Blank, GenerateOutput, parse_template
+from celeris.sampling.infill import ways
 from celeris.sampling.request import prepare, tokenizer_of
-from celeris.sampling.template import BlankLength, layouts
+from celeris.sampling.template import BlankLength
 from celeris.tasks.exports import choose_device, find_export, load_model
 from celeris.tasks.prompts import Entry, WithBlanks, read_entries
 from celeris.tasks.records import record, summarise
@@ -115,7 +116,7 @@ def _check(model: LanguageModel, decoder: Any, asked: Sequence[Any], infilling: 
                 f"A {type(model).__name__} fills no blanks in; give the checkpoint of a diffusion model."
             )
         for template in asked:
-            layouts(model, template)
+            ways(model, template)
         return [""] * len(asked)
     block = config.block_length or getattr(model, "block_length", 1)
     overflow = getattr(decoder, "keywords", {}).get("context_overflow")

@@ -26,6 +26,7 @@ PARTS = [
     "evaluation/speed",
     "evaluation/pairs",
     "evaluation/exact_match",
+    "evaluation/infilling",
 ]  # of evaluation/default
 FILES = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in Path(CONFIGS).rglob("*.yaml"))
 LARGE = {"model/base", "model/llama_base", "model/mdlm_base"}
