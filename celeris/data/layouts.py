@@ -89,19 +89,18 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Responses:
-    """As `AllBlocks`, for rows of pairs: the blocks begin right behind the row's last assistant token.
+class Documents:
+    """As `AllBlocks`, for rows of one document each, whose end is to be learned: its blocks begin with the row.
 
-    The prompt is read and earns no loss (`Batch.asked`). A row without that token is plain text, cut from its
-    beginning. What follows EOS in its block is EOS too and earns loss: a canvas of the sampler is full of text, and PAD
-    only fills whole blocks, so that all rows have as many.
+    What follows EOS in its block is EOS too and earns loss: a canvas of the sampler is full of text, and PAD only fills
+    whole blocks, so that all rows have as many.
 
     Attributes:
         block_length: C.
         p_drop: probability that the blocks of a row lose their context, as in the second call of classifier-free
             guidance; its next-token loss keeps it.
         p_given: probability that a block has random given spans.
-        assistant_id, eos_id: of the tokenizer (`bind`).
+        assistant_id, eos_id: of the tokenizer (`bind`); without an assistant token nothing in a row is only read.
     """
 
     block_length: int
@@ -110,15 +109,15 @@ class Responses:
     assistant_id: int | None = None
     eos_id: int | None = None
 
-    def bind(self, tokenizer: TextTokenizer) -> "Responses":
-        """The same layout for rows of `tokenizer`. Raises CelerisError if it has no roles."""
-        return replace(self, assistant_id=tokenizer.role_id("assistant"), eos_id=tokenizer.eos_id)
+    def bind(self, tokenizer: TextTokenizer) -> "Documents":
+        """The same layout for rows of `tokenizer`."""
+        return replace(self, eos_id=tokenizer.eos_id)
 
     def __call__(self, ids: Int[Tensor, "B L"], index: Int[Tensor, "B"], *, seed: int, pad_id: int) -> Batch:
-        if self.assistant_id is None or self.eos_id is None:
-            raise CelerisError("A Responses layout needs the ids of its tokenizer; take layout.bind(tokenizer).")
-        length, places = self.block_length, torch.arange(ids.shape[1])
-        asked = torch.where(ids == self.assistant_id, places + 1, 0).amax(1)
+        if self.eos_id is None:
+            name = type(self).__name__
+            raise CelerisError(f"A {name} layout needs the ids of its tokenizer; take layout.bind(tokenizer).")
+        length, asked = self.block_length, self.asked(ids)
         real = (ids != pad_id).sum(1)
         wanted = real - asked
         blocks = max(int(wanted.max()) + length - 1, length) // length
@@ -140,6 +139,25 @@ class Responses:
                 given[row] = torch.stack([given_spans(block, self.p_given, rng, pad_id) for block in canvas[row]])
         ragged = bool((canvas == pad_id).any())
         return Batch(context.contiguous(), canvas, start, given, index, self.p_given > 0, ragged, asked)
+
+    def asked(self, ids: Int[Tensor, "B L"]) -> Int[Tensor, "B"]:
+        """How many tokens of each row are only read."""
+        if self.assistant_id is None:
+            return torch.zeros(len(ids), dtype=torch.long)
+        return torch.where(ids == self.assistant_id, torch.arange(ids.shape[1]) + 1, 0).amax(1)
+
+
+@dataclass(frozen=True)
+class Responses(Documents):
+    """As `Documents`, for rows of pairs: the blocks begin right behind the row's last assistant token.
+
+    The prompt is read and earns no loss (`Batch.asked`). A row without that token is plain text, cut from its
+    beginning.
+    """
+
+    def bind(self, tokenizer: TextTokenizer) -> "Responses":
+        """The same layout for rows of `tokenizer`. Raises CelerisError if it has no roles."""
+        return replace(self, assistant_id=tokenizer.role_id("assistant"), eos_id=tokenizer.eos_id)
 
 
 def given_spans(block: Int[Tensor, "C"], p_given: float, rng: torch.Generator, pad_id: int) -> Bool[Tensor, "C"]:

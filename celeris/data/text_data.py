@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from celeris.data.blanks import Blanks
 from celeris.data.cache import SPLITS, PackedText, cached_rows, cached_tokenizer
-from celeris.data.layouts import Layout, Responses
+from celeris.data.layouts import Documents, Layout, Responses
 from celeris.data.loader import MicroBatches, batches
 from celeris.data.packing import EOS_POLICY, Packing, PairRows
 from celeris.data.rows import EpochOrder, Rows
@@ -75,7 +75,7 @@ class TextData:
             raise CelerisError(
                 f"Rows of pairs need layout=responses, not {self.layout!r}: no prompt is ever asked for."
             )
-        return self.layout.bind(self.tokenizer) if isinstance(self.layout, Responses | Blanks) else self.layout
+        return self.layout.bind(self.tokenizer) if isinstance(self.layout, Documents | Blanks) else self.layout
 
     @property
     def fingerprint(self) -> str:

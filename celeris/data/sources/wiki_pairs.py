@@ -22,7 +22,7 @@ class WikiPairs(WikiLeads):
         for article in self.articles:
             if held_out(article["title"], self.val_fraction) == (split == "val"):
                 subject = ": ".join(filter(None, [article["title"], article.get("description")]))
-                yield Pair(subject, _first(article["extract"], self.sentences))
+                yield Pair(subject, first_sentences(article["extract"], self.sentences))
 
     def documents(self, split: Split) -> Iterator[str]:
         for prompt, response in self.pairs(split):
@@ -32,8 +32,11 @@ class WikiPairs(WikiLeads):
         return f"{super().fingerprint()}:{self.sentences}"
 
 
-def _first(text: str, sentences: int | None) -> str:
-    """A sentence ends with ". " where a capital letter follows and the word before is longer than an initial."""
+def first_sentences(text: str, sentences: int | None) -> str:
+    """So many sentences from the beginning of `text`, or all of it.
+
+    A sentence ends with ". " where a capital letter follows and the word before is longer than an initial.
+    """
     if sentences is None:
         return text
     end = 0
