@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from celeris.evaluation.exact_match import ExactMatch
 from celeris.evaluation.heldout import Likelihood
 from celeris.evaluation.infilling import Infilling
+from celeris.evaluation.lengths import Lengths
 from celeris.evaluation.pairs import Pairs
 from celeris.evaluation.prompted import Prompted
 from celeris.evaluation.quality import Quality
@@ -21,7 +22,7 @@ from celeris.sampling.solvers import Euler, FullRenoise
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 CLASSES = {"likelihood": Likelihood, "quality": Quality, "prompted": Prompted, "speed": Speed, "pairs": Pairs,
-           "exact_match": ExactMatch, "infilling": Infilling}  # fmt: skip
+           "exact_match": ExactMatch, "infilling": Infilling, "lengths": Lengths}  # fmt: skip
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ PARTS = [
     "evaluation/pairs",
     "evaluation/exact_match",
     "evaluation/infilling",
+    "evaluation/lengths",
 ]  # of evaluation/default
 FILES = sorted(path.relative_to(CONFIGS).with_suffix("").as_posix() for path in Path(CONFIGS).rglob("*.yaml"))
 LARGE = {"model/base", "model/llama_base", "model/mdlm_base"}
