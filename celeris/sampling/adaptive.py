@@ -10,9 +10,9 @@ from celeris.typing import Ids, Logits
 class Unchanged:
     """A row's block is done when its rounded tokens have been the same for `steps` calls and are certain.
 
-    Both must hold: at high noise tokens can stand still for a while because nothing is known yet. It is for
-    temperature 0 and a solver without fresh noise, where what is left of a certain block is a fixed point; elsewhere
-    the remaining steps still choose, and `generate` refuses it.
+    Both must hold: at high noise tokens can stand still for a while because nothing is known yet. It is a heuristic for
+    temperature 0 and a solver without fresh noise, where the steps that are left seldom change a block that is certain
+    of itself, though nothing forbids it; elsewhere they still choose, and `generate` refuses it.
 
     Args:
         steps: calls in a row that round to the same tokens, at least 2.

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 
-from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.sampling.adaptive import Unchanged
 from celeris.sampling.canvas import CanvasWriter
@@ -12,7 +11,7 @@ from celeris.sampling.guidance import Guidance, standard_guidance
 from celeris.sampling.output import GenerateOutput, Piece, StepEnd
 from celeris.sampling.overflow import Overflow, Refuse
 from celeris.sampling.pieces import Pieces
-from celeris.sampling.request import Prompt, prepare
+from celeris.sampling.request import Prompt, check_least, prepare
 from celeris.sampling.solvers import Solver
 from celeris.sampling.stop_strings import check_stops
 
@@ -53,10 +52,7 @@ def stream(
     )
     overflow = context_overflow or Refuse()
     request = prepare(model, prompts, num_samples, max_new_tokens, seed, overflow, length)
-    if not 0 <= min_new_tokens <= max_new_tokens:
-        raise CelerisError(
-            f"min_new_tokens is {min_new_tokens}; it must lie in 0 … {max_new_tokens}, which is max_new_tokens."
-        )
+    check_least(min_new_tokens, max_new_tokens)
     return Pieces(model, writer, request, overflow, max_new_tokens, min_new_tokens, check_stops(stop), began)
 
 

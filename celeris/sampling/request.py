@@ -68,6 +68,14 @@ def prepare(
     return Request([text for text in texts for _ in range(num_samples)], ids, lengths, generators, tokenizer, encoded)
 
 
+def check_least(min_new_tokens: int, max_new_tokens: int) -> None:
+    """Refuse a least number of tokens that is none, or more than the most."""
+    if not 0 <= min_new_tokens <= max_new_tokens:
+        raise CelerisError(
+            f"min_new_tokens is {min_new_tokens}; it must lie in 0 … {max_new_tokens}, which is max_new_tokens."
+        )
+
+
 def tokenizer_of(model: LanguageModel) -> TextTokenizer:
     """The model's tokenizer.
 

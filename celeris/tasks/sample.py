@@ -138,7 +138,9 @@ def _run(
     if show.needs_pieces and "callback_on_piece" not in takes:
         raise CelerisError("This decoder hands out no pieces of text; use show=text.")
     with show.watching(tokenizer_of(model), texts, first) as watching:
-        told = {"callback_on_step_end": watching.step, "callback_on_piece": watching.piece}
+        told: dict[str, Any] = {"callback_on_step_end": watching.step}
+        if show.needs_pieces:  # token by token they cost time
+            told["callback_on_piece"] = watching.piece
         return decoder(model, batch, seed=seed, **{name: value for name, value in told.items() if name in takes})
 
 
