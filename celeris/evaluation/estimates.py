@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from celeris.baselines import Llama, MaskedLM, llama_nats, masked_bound
+from celeris.data.layouts import Documents, Responses
 from celeris.errors import CelerisError
 from celeris.evaluation.integrators import Heun
 from celeris.evaluation.likelihood import BoundReport, next_token_nll, standard_error, variational_bound
@@ -34,6 +35,7 @@ class Asked:
         block_length: C of a diffusion bound; None: the model's own.
         batch_size: rows of one forward pass.
         ode_steps, ode_rows: of the probability-flow ODE; 0 steps: not measured.
+        layout: what of each row is measured (`variational_bound`).
     """
 
     seed: int = 0
@@ -44,6 +46,7 @@ class Asked:
     batch_size: int = 32
     ode_steps: int = 0
     ode_rows: int = 32
+    layout: Documents | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def diffusion_estimates(model: DiffusionLM, rows: Tensor, asked: Asked) -> dict[
             block_length=asked.block_length,
             samples=asked.samples,
             batch_size=asked.batch_size,
+            layout=asked.layout,
         )
 
     def estimate(run: BoundReport, label: str, definition: str, by_seed: list[float]) -> Estimate:
@@ -110,6 +114,11 @@ def diffusion_estimates(model: DiffusionLM, rows: Tensor, asked: Asked) -> dict[
             by_seed, asdict(run), note,
         )  # fmt: skip
 
+    if asked.ode_steps and asked.layout is not None:
+        raise CelerisError(
+            f"ode_steps={asked.ode_steps}: the ODE is known for whole rows alone, not for {asked.layout!r}; set it to "
+            "0."
+        )
     runs = [bound(asked.seed + k) for k in range(asked.seeds)]
     found = {
         BOUND: estimate(
@@ -130,7 +139,7 @@ def diffusion_estimates(model: DiffusionLM, rows: Tensor, asked: Asked) -> dict[
     if asked.ode_steps:
         found[FLOW] = _flow(model, rows, asked)
     if model.has_next_token_head:
-        head = next_token_nll(model, rows, batch_size=asked.batch_size)
+        head = next_token_nll(model, rows, batch_size=asked.batch_size, layout=asked.layout)
         found[NEXT_TOKEN] = Estimate(
             head.nats_per_token,
             head.tokens,
@@ -145,6 +154,7 @@ def diffusion_estimates(model: DiffusionLM, rows: Tensor, asked: Asked) -> dict[
 
 @estimates.register
 def _(model: Llama, rows: Tensor, asked: Asked) -> dict[str, Estimate]:
+    _whole_rows(model, asked)
     definition = "exact -log p of each row, token by token, its first one given the start token (PAD)"
     nats = llama_nats(model, rows, batch_size=asked.batch_size)
     return {OWN: _of_rows([nats], rows != model.pad_id, EXACT, "this model, exact", definition)}
@@ -152,6 +162,7 @@ def _(model: Llama, rows: Tensor, asked: Asked) -> dict[str, Estimate]:
 
 @estimates.register
 def _(model: MaskedLM, rows: Tensor, asked: Asked) -> dict[str, Estimate]:
+    _whole_rows(model, asked)
     runs = [
         masked_bound(
             model, rows, samples=asked.masked_samples, seed=asked.seed + k, batch_size=asked.batch_size
@@ -164,6 +175,14 @@ def _(model: MaskedLM, rows: Tensor, asked: Asked) -> dict[str, Estimate]:
     )
     note = f"{asked.masked_samples} subsets of each row"
     return {BOUND: _of_rows(runs, rows != model.pad_id, UPPER_BOUND, "this model, upper bound", definition, note)}
+
+
+def _whole_rows(model: Any, asked: Asked) -> None:
+    if isinstance(asked.layout, Responses):
+        raise CelerisError(
+            f"The likelihood of responses given their prompts is not known for a {type(model).__name__}; leave "
+            "likelihood out of metrics=."
+        )
 
 
 def _of_rows(runs: list[Tensor], real: Tensor, kind: str, label: str, definition: str, note: str = "") -> Estimate:

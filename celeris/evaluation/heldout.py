@@ -1,11 +1,13 @@
 """Likelihood of held-out text: the model's own exact value or bound, and n-gram yardsticks."""
 
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from celeris.data.layouts import Documents, Responses
 from celeris.errors import CelerisError
 from celeris.evaluation.estimates import EXACT, UPPER_BOUND, Asked, Estimate, estimates, spaced_rows
 from celeris.evaluation.ngram import InterpolatedNGram
@@ -26,6 +28,8 @@ UNIT = (
     "all tokens of the same held-out rows, each row from its own start, EOS scored and PAD not; characters and bytes "
     "are those of the decoded rows, in which EOS has none"
 )
+RESPONSES = "; of a row with a prompt the response alone, given the prompt"
+FILLED = "; a bound includes what fills the block behind EOS, which counts as no token"
 
 
 class Likelihood:
@@ -69,8 +73,10 @@ class Likelihood:
 
     def __call__(self, subject: Subject) -> Section:
         rows = spaced_rows(subject.data.val, self.rows)
-        size = text_size(subject.tokenizer.decode(ids) for ids in rows.tolist())
-        found = self._own(subject, rows)
+        layout = self._layout(subject)
+        scored = rows if layout is None else _scored(rows, layout, subject.tokenizer.pad_id)
+        size = text_size(subject.tokenizer.decode(ids) for ids in scored.tolist())
+        found = self._own(subject, rows, layout)
         headline, main = next(iter(found.items()))
         sizes = {name: size if own.rows == len(rows) else _size(subject, rows, own.rows) for name, own in found.items()}
         nats = {name: from_mean(own.nats_per_token, own.tokens, sizes[name]) for name, own in found.items()}
@@ -78,18 +84,19 @@ class Likelihood:
             name: from_mean(own.standard_error, own.tokens, sizes[name]).bits_per_character
             for name, own in found.items()
         }
-        yardsticks, trained_on = self._yardsticks(subject, rows, main.tokens, size)
+        yardsticks, trained_on = self._yardsticks(subject, rows, scored, main.tokens, size)
         described = {name: (own.kind, own.definition) for name, own in found.items()}
         described |= {name: (EXACT, NGRAM) for name in yardsticks}
         nats |= yardsticks
         record: dict[str, Any] = {
             **subject.provenance(),
-            "definitions": {name: text for name, (_, text) in described.items()} | {"unit": UNIT},
+            "definitions": {name: text for name, (_, text) in described.items()} | {"unit": _unit(layout)},
             "headline": headline,
             "rows": len(rows),
             "rows_held_out": len(subject.data.val),
             "row_length": rows.shape[1],
             "tokenizer": subject.tokenizer.fingerprint,
+            "layout": None if layout is None else repr(layout),
             "details": {name: own.details for name, own in found.items() if own.details},
             "seeds": len(main.by_seed) or None,
             "nats_per_token_by_seed": main.by_seed,
@@ -107,8 +114,16 @@ class Likelihood:
         }
         return _section(record, found, nats, errors)
 
-    def _own(self, subject: Subject, rows: Tensor) -> dict[str, Estimate]:
-        asked = Asked(**{**asdict(self.asked), "seed": subject.seed})
+    def _layout(self, subject: Subject) -> Documents | None:
+        """That of rows of which not everything is text to be predicted, with nothing dropped or given."""
+        layout = getattr(subject.data, "bound_layout", None)
+        if not isinstance(layout, Documents):
+            return None
+        length = self.asked.block_length or getattr(subject.model, "block_length", layout.block_length)
+        return replace(layout, block_length=length, p_drop=0.0, p_given=0.0)
+
+    def _own(self, subject: Subject, rows: Tensor, layout: Documents | None) -> dict[str, Estimate]:
+        asked = replace(self.asked, seed=subject.seed, layout=layout)
         parameter = next(subject.model.parameters())
         key = {
             "weights": subject.model.weight_hash,
@@ -126,17 +141,18 @@ class Likelihood:
         return {name: Estimate(**own) for name, own in kept.items()}
 
     def _yardsticks(
-        self, subject: Subject, rows: Tensor, tokens: int, size: TextSize
+        self, subject: Subject, rows: Tensor, scored: Tensor, tokens: int, size: TextSize
     ) -> tuple[dict[str, NegativeLogLikelihood], int]:
         train, tokenizer = subject.data.train, subject.tokenizer
         orders = {f"{self.order}-gram": self.order, UNIGRAM: 1} if self.order > 1 else {UNIGRAM: 1}
-        key = {"orders": orders, "max_train_tokens": self.max_train_tokens, **_text_key(subject, rows)}
+        key = {"orders": orders, "max_train_tokens": self.max_train_tokens, **_text_key(subject, scored)}
 
         def make() -> dict[str, Any]:
+            counted = scored.numpy() != tokenizer.pad_id
             stream = train[: max(1, self.max_train_tokens // rows.shape[1])].numpy()
             ngram = InterpolatedNGram(stream, self.order, tokenizer.vocab_size, tokenizer.pad_id)
             return {
-                "nats": {name: float(ngram.nats(rows.numpy(), order)) for name, order in orders.items()},
+                "nats": {name: float(ngram.nats(rows.numpy(), order, counted)) for name, order in orders.items()},
                 "trained_on": int(ngram.tokens),
             }
 
@@ -146,6 +162,17 @@ class Likelihood:
             for name, nats in kept["nats"].items()
         }
         return found, kept["trained_on"]
+
+
+def _scored(rows: Tensor, layout: Documents, pad_id: int) -> Tensor:
+    """`rows` with PAD in place of what is only read."""
+    return torch.where(torch.arange(rows.shape[1]) < layout.asked(rows)[:, None], pad_id, rows)
+
+
+def _unit(layout: Documents | None) -> str:
+    if layout is None:
+        return UNIT
+    return UNIT + RESPONSES * isinstance(layout, Responses) + FILLED
 
 
 def _text_key(subject: Subject, rows: Tensor) -> dict[str, Any]:
@@ -169,7 +196,7 @@ def _section(
     notes += [f"{name} = {own.note}." for name, own in found.items() if own.note]
     if record["sd_over_seeds"] is not None:
         notes.append(f"{headline}: sd over {record['seeds']} seeds {record['sd_over_seeds']:.4f} nats/token.")
-    notes += [f"n-gram: {NGRAM}.", f"unit: {UNIT}."]
+    notes += [f"n-gram: {NGRAM}.", f"unit: {record['definitions']['unit']}."]
     table = Table(
         f"Likelihood: {record['rows']:,} of {record['rows_held_out']:,} held-out rows of {record['row_length']} tokens",
         ["", "bits/char", "± s.e.", "nats/token", "perplexity"],

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from celeris.data.layouts import Documents
 from celeris.errors import CelerisError
 from celeris.evaluation.bound import Denoise, measure_rates, row_bounds
 from celeris.evaluation.clock import measured_clock
@@ -60,6 +61,7 @@ def variational_bound(
     seed: int = 0,
     batch_size: int = 32,
     progress: Progress | None = None,
+    layout: Documents | None = None,
 ) -> BoundReport:
     """Estimate the bound on `rows`.
 
@@ -74,25 +76,39 @@ def variational_bound(
         seed: of times and noise.
         batch_size: rows a forward pass.
         progress: wraps the iteration, for a progress bar.
+        layout: bound to the tokenizer, with nothing dropped or given: what it only reads is context, and what it fills
+            the last block of a text with is part of the sum and no token, which leaves it an upper bound on the text;
+            its block length is the one that counts. None: all of each row, cut into blocks.
 
     Raises:
         CelerisError: the rows cannot be cut into blocks.
     """
     length = model.block_length if block_length is None else block_length
     stagger = model.stagger if stagger is None else stagger
-    blocks = cut(rows, length)
+    before, starts, counts = rows, None, (rows != model.pad_id).sum(1).double()
+    if layout is None:
+        blocks = cut(rows, length)
+    else:
+        batch = layout(rows, torch.arange(len(rows)), seed=0, pad_id=model.pad_id)
+        blocks, before, starts, length = batch.canvas, batch.context, batch.start, layout.block_length
+        counts = counts - layout.asked(rows)
+
+    def denoiser(chunk: Tensor) -> Denoise:
+        own = None if starts is None else starts[chunk].to(model.device)
+        return context_denoiser(model, blocks[chunk].to(model.device), before[chunk].to(model.device), own)
+
     table, schedule, pad_id = model.embedding.table, model.schedule, model.pad_id
-    pilot = blocks[torch.arange(min(PILOT_ROWS, len(rows))) * len(rows) // min(PILOT_ROWS, len(rows))].to(model.device)
-    rates = measure_rates(context_denoiser(model, pilot), table, schedule, pilot, seed=seed, pad_id=pad_id)
+    some = torch.arange(min(PILOT_ROWS, len(rows))) * len(rows) // min(PILOT_ROWS, len(rows))
+    pilot = blocks[some].to(model.device)
+    rates = measure_rates(denoiser(some), table, schedule, pilot, seed=seed, pad_id=pad_id)
     clock = measured_clock(schedule, rates.edges, rates.rate, length, stagger)
     total = torch.zeros(len(rows), 3, dtype=torch.float64)
     for chunk in track(torch.arange(len(rows)).split(batch_size), progress):
         ids = blocks[chunk].to(model.device)
         total[chunk] = row_bounds(
-            context_denoiser(model, ids), table, schedule, ids, chunk,
+            denoiser(chunk), table, schedule, ids, chunk,
             stagger=stagger, samples=samples, seed=seed, pad_id=pad_id, clock=clock,
         ).cpu()  # fmt: skip
-    counts = (rows != model.pad_id).sum(1).double()
     diffusion, reconstruction, prior = (total.sum(0) / counts.sum()).tolist()
     return BoundReport(
         nats_per_token=diffusion + reconstruction + prior,
@@ -107,11 +123,12 @@ def variational_bound(
     )
 
 
-def context_denoiser(model: DiffusionLM, ids: Ids) -> Denoise:
-    """x0_hat of the blocks ids (B, N, C), each given the clean blocks before it: one pass, or two when the model
-    conditions on itself, the second on what the first found."""
-    rows, valid = ids.flatten(1), ids != model.pad_id
-    start = (torch.arange(ids.shape[1], device=ids.device) * ids.shape[2]).expand(len(ids), -1)
+def context_denoiser(model: DiffusionLM, ids: Ids, rows: Ids | None = None, start: Ids | None = None) -> Denoise:
+    """x0_hat of the blocks ids (B, N, C), each given the clean blocks before it, or the first `start` (B, N) tokens of
+    `rows` (B, S): one pass, or two when the model conditions on itself, the second on what the first found."""
+    rows, valid = ids.flatten(1) if rows is None else rows, ids != model.pad_id
+    if start is None:
+        start = (torch.arange(ids.shape[1], device=ids.device) * ids.shape[2]).expand(len(ids), -1)
     with torch.no_grad():
         context = model.encode_context(rows, (rows != model.pad_id).sum(1))
 
@@ -137,17 +154,25 @@ def cut(rows: Ids, length: int) -> Ids:
 
 @torch.no_grad()
 def next_token_nll(
-    model: DiffusionLM, rows: Ids, *, batch_size: int = 32, progress: Progress | None = None
+    model: DiffusionLM,
+    rows: Ids,
+    *,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+    layout: Documents | None = None,
 ) -> NextTokenReport:
     """Exact −log p of `rows` (n, L) under the next-token head, on the same tokens as the bound."""
-    nats = torch.zeros(len(rows), dtype=torch.float64)
+    nats, counted = torch.zeros(len(rows), dtype=torch.float64), rows != model.pad_id
+    if layout is not None:
+        counted &= torch.arange(rows.shape[1]) >= layout.asked(rows)[:, None]
     for chunk in track(torch.arange(len(rows)).split(batch_size), progress):
         ids = rows[chunk].to(model.device)
         context = model.encode_context(ids, (ids != model.pad_id).sum(1))
         first = model.rounding.prior.expand(len(ids), 1, -1)
         loss = token_loss(torch.cat([first, model.next_token_logits(context)[:, :-1]], 1), ids)
-        nats[chunk] = (loss.double() * (ids != model.pad_id)).sum(1).cpu()
-    counts = (rows != model.pad_id).sum(1).double()
+        # Not a product: what is not counted may cost 1e9.
+        nats[chunk] = loss.double().cpu().where(counted[chunk], 0.0).sum(1)
+    counts = counted.sum(1).double()
     return NextTokenReport(float(nats.sum() / counts.sum()), standard_error(nats, counts), int(counts.sum()))
 
 

@@ -96,12 +96,18 @@ class InterpolatedNGram:
         rows = np.concatenate([np.tile(past, (self.vocab_size, 1)), np.arange(self.vocab_size)[:, None]], axis=1)
         return self._probabilities(rows, np.ones(rows.shape, bool), order)[:, -1]
 
-    def nats(self, rows: npt.ArrayLike, order: int | None = None) -> float:
-        """Sum of −ln p over all tokens of (n, L) `rows`, each row read from its own start, PAD left out."""
+    def nats(
+        self, rows: npt.ArrayLike, order: int | None = None, counted: npt.NDArray[np.bool_] | None = None
+    ) -> float:
+        """Sum of −ln p over the tokens of (n, L) `rows`, each row read from its own start, PAD left out; over those
+        that are `counted` (n, L) where it is given."""
         ids = np.atleast_2d(np.asarray(rows))
         step = max(1, 2_000_000 // max(1, ids.shape[1]))
-        parts = (ids[i : i + step] for i in range(0, len(ids), step))
-        return float(sum(-np.nansum(self.log_probabilities(part, order)) for part in parts))
+        total = 0.0
+        for i in range(0, len(ids), step):
+            found = self.log_probabilities(ids[i : i + step], order)
+            total -= float(np.nansum(found if counted is None else found[counted[i : i + step]]))
+        return total
 
     def _probabilities(self, ids: Array, real: npt.NDArray[np.bool_], order: int | None) -> npt.NDArray[np.float64]:
         """(n, L) probabilities; n-grams do not reach across positions that are not `real`."""
