@@ -90,7 +90,7 @@ def infill(
     What stands before the first blank is context, read once. From there to the end of the template is one canvas, in
     which the given tokens are noise-free and come back as they are. A canvas that is longer than the model's blocks is
     longer than what it was trained on. A model learns to use what stands behind a blank by training with given spans
-    (`layout.p_given`).
+    (`layout=blanks`, or `layout.p_given`).
 
     Blanks with length ranges: a model that was trained with blanks that are too long (`layout=blanks`) is given the
     longest ones; EOS ends a blank, not before its shortest length, and what stands behind it in the blank is dropped.
