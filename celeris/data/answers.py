@@ -35,7 +35,7 @@ class Answers:
         wanted: list[Pair] = []
         longest, room = 1, model.max_length
         for pair in self._pairs():
-            chat = [{"role": "user", "content": str(pair.prompt)}]
+            chat: list[Message] = [{"role": "user", "content": str(pair.prompt)}]
             prompt, answer = len(tokenizer.encode_chat(chat)), len(tokenizer.encode(pair.response)) + 1
             if prompt + answer <= model.max_length:
                 chats.append(chat)

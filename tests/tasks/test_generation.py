@@ -73,6 +73,16 @@ def test_a_stream_is_the_text(command: Command, workplace: Workplace) -> None:
     assert " block 1 " in command("sample", *workplace.words, *words, "show=stream", "num_samples=2").out
 
 
+def test_token_by_token_it_streams_and_stops_too(command: Command, workplace: Workplace) -> None:
+    words = ['prompt="the "', "max_new_tokens=12", "decoder=autoregressive", "min_new_tokens=12"]
+    text = command("sample", *workplace.words, *words).out.split("--- sample 1 of 1\n")[1].rsplit("\n1 samples")[0]
+    streamed = command("sample", *workplace.words, *words, "show=stream").out.split("--- sample 1\n")[1]
+    assert streamed.rsplit("\n  1 of 1 done")[0] == text
+    stop = text.removeprefix("the ")[3]
+    cut = command("sample", *workplace.words, *words, f"stop=['{stop}']").out.split("--- sample 1 of 1\n")[1]
+    assert cut.rsplit("\n1 samples")[0] == "the " + text.removeprefix("the ").split(stop)[0]
+
+
 def test_adaptive_stopping_from_the_command_line(command: Command, workplace: Workplace) -> None:
     words = ["temperature=0", "adaptive=unchanged", "adaptive.steps=2", *FEW]
     assert command("sample", *workplace.words, *words, "eta=0").code == 0
@@ -85,8 +95,8 @@ def test_adaptive_stopping_from_the_command_line(command: Command, workplace: Wo
         (["infill=no blank"], "There is no blank in"),
         (["infill=a____", "blank_length=[1,2]"], "2 lengths and the text has 1 blanks"),
         (["infill=a____", "stop=[x]"], "Filling blanks in takes no stop="),
-        (["decoder=autoregressive", "min_new_tokens=2"], "This decoder takes no min_new_tokens="),
-        (["decoder=autoregressive", "show=stream"], "hands out no pieces"),
+        (["decoder=masked", "min_new_tokens=2"], "This decoder takes no min_new_tokens="),
+        (["decoder=masked", "show=stream"], "hands out no pieces"),
         (["stop=['']"], "stop string is empty"),
         (["context_overflow=slide", "context_overflow.keep=31", "max_new_tokens=99"], "keep is 31"),
     ],
