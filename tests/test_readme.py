@@ -1,5 +1,6 @@
 """Every command of the README runs, at a size for a test; every file it names is there."""
 
+import json
 import random
 import re
 import shlex
@@ -10,6 +11,7 @@ import pytest
 from celeris.config.overrides import quoted
 from celeris.tasks.cli import main
 from celeris.tasks.evaluate import evaluate
+from celeris.tasks.prompts import parse_prompts
 from celeris.tasks.sample import sample
 from celeris.tasks.train import train
 
@@ -19,6 +21,8 @@ BLOCKS = re.findall(r"```bash\n(.*?)```", TEXT, flags=re.S)
 COMMANDS = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
 FILES = dict(re.findall(r"```(?:python|yaml)\n# (my/\S+)\n(.*?)```", TEXT, flags=re.S))
 """Example files: path -> text."""
+PROMPTS = re.search(r"```json\n(.*?)```", TEXT, flags=re.S)[1].splitlines()
+"""The forms of a prompt."""
 TASKS = {"train.py": train, "sample.py": sample, "evaluate.py": evaluate}
 
 SMALL = {
@@ -30,6 +34,11 @@ SMALL = {
         *(
             f"evaluation.speed.{word}"
             for word in ("num_inference_steps=[2]", "length=32", "batch_sizes=[1]", "repeats=1")
+        ),
+        *(f"evaluation.lengths.{word}" for word in ("num_inference_steps=[2]", "num_samples=2", "max_new_tokens=32")),
+        *(
+            f"evaluation.exact_match.{word}"
+            for word in ("num_inference_steps=[2]", "num_samples=2", "guidance_scales=[]")
         ),
     ],
 }
@@ -55,6 +64,7 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     Path("corpus.txt").write_text(" ".join(random.Random(0).choices(words, k=10_000)))
     Path("prompts.txt").write_text("a=b\nHello, world\n")
     Path("texts.jsonl").write_text('{"text": "The state of the union is strong."}\n{"text": ""}\n', encoding="utf-8")
+    Path("chat.jsonl").write_text("".join(line + "\n" for line in PROMPTS if "messages" in line))
     write_example_files(tmp_path)
     folders = [f"paths.runs_dir={quoted(str(tmp_path / 'runs'))}", f"paths.cache_dir={quoted(str(tmp_path / 'cache'))}"]
     ran = 0
@@ -67,12 +77,19 @@ def test_the_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
         small = SMALL[script]
         if any(word.startswith(TRAINED) for word in overrides):
             small = [word for word in small if word != "model=debug"]
+        if any(re.fullmatch(r"max_new_tokens=\d", word) for word in overrides):
+            small = [word for word in small if not word.startswith("max_new_tokens=")]  # it is small already
         monkeypatch.delenv("CELERIS_RUN_ID")
         code = main(TASKS[script], [*overrides, *small, *folders])
         monkeypatch.setenv("CELERIS_RUN_ID", "")
         assert code == 0, (words, capfd.readouterr())
         ran += 1
     assert ran >= 12 and Path("out.jsonl").is_file()
+
+
+def test_the_forms_of_a_prompt_are_read() -> None:
+    entries = parse_prompts("\n".join(PROMPTS).encode(), "README.md", ".jsonl")
+    assert [type(entry) for entry in entries] == [str, list, list] and entries[2] == json.loads(PROMPTS[2])["messages"]
 
 
 def test_the_other_commands_name_what_is_there() -> None:
