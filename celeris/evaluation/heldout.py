@@ -119,7 +119,9 @@ class Likelihood:
         layout = getattr(subject.data, "bound_layout", None)
         if not isinstance(layout, Documents):
             return None
-        length: int = self.asked.block_length or getattr(subject.model, "block_length", layout.block_length)
+        length = self.asked.block_length
+        if length is None:
+            length = getattr(subject.model, "block_length", layout.block_length)
         return replace(layout, block_length=length, p_drop=0.0, p_given=0.0)
 
     def _own(self, subject: Subject, rows: Tensor, layout: Documents | None) -> dict[str, Estimate]:

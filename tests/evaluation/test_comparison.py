@@ -185,23 +185,24 @@ def test_head_to_head_has_ours_first_and_every_figure() -> None:
     assert "No spread is known of: likelihood, best known words" in record["findings"]["sentences"][0]
 
 
-def test_perplexities_are_compared_where_the_entropy_is_that_of_real_text() -> None:
-    """Real text has 2.599 nats; the lower perplexity of celeris is bought with entropy."""
-    ours = [
-        setting("celeris/cold", 0.5, gen_ppl=3.0, entropy=2.4),
-        setting("celeris/hot", 0.5, gen_ppl=9.0, entropy=2.6),
-    ]
-    runs = [
-        entry("celeris", 1, 2.0, ours),
-        entry("llama", 1, 2.0, [setting("llama/t1", 0.5, gen_ppl=7.0, entropy=2.65)]),
-    ]
+def test_perplexities_are_read_at_one_entropy() -> None:
+    """Real text has 2.6 nats, so they are read at 2.5: between 4 at 2.4 and 16 at 2.6 that is 8."""
+
+    def at(key: str, temperature: str, ppl: float, entropy: float) -> dict[str, Any]:
+        return setting(f"{key}/t{temperature}", 0.5, gen_ppl=ppl, entropy=entropy, real_entropy_same_length=2.6)
+
+    ours = [at("celeris/steps_4", "0.5", 4.0, 2.4), at("celeris/steps_4", "1", 16.0, 2.6)]
+    theirs = [at("llama", "0.7", 3.0, 2.45), at("llama", "1", 27.0, 2.6)]
+    runs = [entry("celeris", 1, 2.0, ours), entry("llama", 1, 2.0, theirs)]
     found = {v["figure"]: v for v in findings(join(runs, MADE))["verdicts"]}["gen_ppl"]
-    assert (found["left"]["mean"], found["right"]["mean"], found["winner"]) == (9.0, 7.0, "llama")
+    assert found["left"]["mean"] == pytest.approx(8.0)
+    assert found["right"]["mean"] == pytest.approx(3.0 * 9 ** (1 / 3))
+    assert found["winner"] == "llama"
     runs[0] = entry("celeris", 1, 2.0, ours[:1])
     record = join(runs, MADE)
     record["findings"] = findings(record)
     assert "gen_ppl" not in {v["figure"] for v in record["findings"]["verdicts"]}
-    assert "celeris has no setting within 0.1 nat" in tables(record)["Head to head"][0].notes[0]
+    assert "celeris has not temperatures on both sides" in tables(record)["Head to head"][0].notes[0]
 
 
 def test_a_tie_is_called_one() -> None:

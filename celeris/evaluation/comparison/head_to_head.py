@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from celeris.evaluation.comparison.matched import WORDS, at_entropy
 from celeris.evaluation.comparison.tables import titled
-from celeris.evaluation.comparison.words import EQUAL_ENTROPY, PERPLEXITY, best_setting, told
+from celeris.evaluation.comparison.words import told
 from celeris.evaluation.record import Table
 
 OUTCOMES = {True: "within the noise", False: "beyond the noise", None: "no spread known"}
@@ -28,7 +29,7 @@ def head_to_head(record: Mapping[str, Any]) -> list[Table]:
                 ]
             )
         found.append(Table(f"{pair[0]} against {pair[1]}", ["", *pair, "better", "times", "difference"], rows,
-                           _missing(pair, systems, record)))  # fmt: skip
+                           _missing(pair, systems)))  # fmt: skip
     return found
 
 
@@ -46,11 +47,11 @@ def _times(item: Mapping[str, Any]) -> str:
     return f"{high / low:.1f}" if item["figure"] == "tokens_per_second" and low > 0 else "–"
 
 
-def _missing(pair: tuple[str, str], systems: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
-    """Who has no text of real text's entropy, where perplexity was measured at all."""
-    scored = [n for n in pair if any(s["figures"].get(PERPLEXITY.key) for s in systems[n]["settings"])]
-    without = [name for name in scored if best_setting(systems[name], PERPLEXITY, record) is None]
+def _missing(pair: tuple[str, str], systems: Mapping[str, Any]) -> list[str]:
+    """Who cannot be read at the entropy where perplexities are compared, where they were measured at all."""
+    scored = [n for n in pair if any(s["figures"].get("gen_ppl") for s in systems[n]["settings"])]
+    without = [name for name in scored if at_entropy(systems[name]) is None]
     if len(scored) < 2 or not without:
         return []
-    names = f"neither {pair[0]} nor {pair[1]} has a" if len(without) == 2 else f"{without[0]} has no"
-    return [f"gen-PPL is not compared: {names} setting within {EQUAL_ENTROPY:g} nat of real text's entropy."]
+    names = f"neither {pair[0]} nor {pair[1]} has" if len(without) == 2 else f"{without[0]} has not"
+    return [f"No {WORDS}: {names} temperatures on both sides of it in every seed."]

@@ -17,8 +17,9 @@ KNOWN = Merit("known_word_share", "known words", True)
 MAUVE = Merit("mauve", "MAUVE", True)
 SCORER = Merit("scorer_bits_per_character", "scorer's bits per character", False)
 MERITS = (KNOWN, MAUVE, SCORER)
-DEGENERATE = ("LOW-ENTROPY", "LOW-DIVERSITY", "LONG-RUN", "REPETITIVE", "EMPTY")
-"""Flags of texts whose other figures do not count: easy text is not good text."""
+DEGENERATE = ("LOW-ENTROPY", "LOW-DIVERSITY", "LONG-RUN", "REPETITIVE")
+"""Flags of texts whose other figures do not count: easy text is not good text. (Few empty texts among many harm nobody;
+many make the mean entropy low.)"""
 
 
 def pareto_front(places: Sequence[tuple[float, float]]) -> list[int]:

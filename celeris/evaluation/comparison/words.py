@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 from celeris.evaluation.comparison.groups import OWN
+from celeris.evaluation.comparison.matched import WORDS, at_entropy
 from celeris.evaluation.comparison.points import (
     KNOWN,
     MAUVE,
@@ -19,9 +20,6 @@ from celeris.evaluation.comparison.points import (
 )
 from celeris.evaluation.estimates import EXACT
 
-EQUAL_ENTROPY = 0.1
-"""Nats from real text's entropy within which perplexities are compared."""
-PERPLEXITY = Merit("gen_ppl", f"gen-PPL at entropy within {EQUAL_ENTROPY:g} nat of real text's", False)
 UPPER = (
     "An upper bound may lie above the model's true value: a higher bound beside a lower figure does not prove the "
     "worse model."
@@ -84,9 +82,14 @@ def verdict(
 def findings(record: Mapping[str, Any]) -> dict[str, Any]:
     """`verdicts` of every two systems of the record of `celeris.evaluation.comparison.join`, and the `sentences` that
     sum up those with our own system in them."""
-    verdicts = [*likelihoods(record["systems"]), *best_texts(record), *speeds(record)]
+    verdicts = [
+        *likelihoods(record["systems"]),
+        *best_texts(record["systems"]),
+        *perplexities(record["systems"]),
+        *speeds(record),
+    ]
     found = [asdict(item) for item in verdicts]
-    pairs = told(record["systems"], found)
+    pairs = told(systems, found)
     sentences = [summary(*names, some) for names, some in pairs.items()]
     if any(item["bound"] for some in pairs.values() for item in some):
         sentences.append(UPPER)
@@ -132,19 +135,25 @@ def headline(system: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return result if result and result["bits_per_character"] else None
 
 
-def best_texts(record: Mapping[str, Any]) -> Iterator[Verdict]:
+def best_texts(systems: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
     """The best setting of every two systems by each figure of quality, whatever it costs."""
-    systems = record["systems"]
-    for merit in (*merits(systems), PERPLEXITY):
-        best = [(system["name"], found) for system in systems if (found := best_setting(system, merit, record))]
+    for merit in merits(systems):
+        best = [(system["name"], found) for system in systems if (found := best_setting(system, merit))]
         for (one, a), (other, b) in combinations(best, 2):
             left, right = (
                 Side(s["figures"][merit.key]["mean"], s["figures"][merit.key]["sd"], s["label"]) for s in (a, b)
             )
-            form = ".1f" if merit is PERPLEXITY else _form(merit)
             yield verdict(
-                merit.key, f"best {merit.words}", (one, other), (left, right), more=merit.more, form=form
+                merit.key, f"best {merit.words}", (one, other), (left, right), more=merit.more, form=_form(merit)
             )  # fmt: skip
+
+
+def perplexities(systems: Sequence[Mapping[str, Any]]) -> Iterator[Verdict]:
+    """Of every two systems, the best decoder's perplexity at one entropy."""
+    have = [(system["name"], found) for system in systems if (found := at_entropy(system))]
+    for (one, a), (other, b) in combinations(have, 2):
+        left, right = (Side(found["mean"], found["sd"], found["label"]) for found in (a, b))
+        yield verdict("gen_ppl", WORDS, (one, other), (left, right), more=False, form=".1f")
 
 
 def merits(systems: Sequence[Mapping[str, Any]]) -> list[Merit]:
@@ -153,21 +162,11 @@ def merits(systems: Sequence[Mapping[str, Any]]) -> list[Merit]:
     return [merit for merit in (KNOWN, MAUVE if MAUVE in have else SCORER) if merit in have]
 
 
-def best_setting(system: Mapping[str, Any], merit: Merit, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The setting with the best mean that no flag disqualifies; perplexity only where the entropy is real text's."""
+def best_setting(system: Mapping[str, Any], merit: Merit) -> Mapping[str, Any] | None:
+    """The setting with the best mean that no flag disqualifies."""
     able = [s for s in system["settings"] if s["figures"].get(merit.key) and not degenerate(s["flags"])]
-    if merit is PERPLEXITY:
-        able = [s for s in able if real_entropy(s, record)]
     sign = 1 if merit.more else -1
     return max(able, key=lambda s: sign * s["figures"][merit.key]["mean"], default=None)
-
-
-def real_entropy(setting: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    """Whether texts have real text's entropy: of the same lengths where that is known."""
-    same = setting["figures"].get("real_entropy_same_length")
-    real = same["mean"] if same else (record.get("real_text") or {}).get("entropy")
-    own = setting["figures"].get("entropy")
-    return real is not None and bool(own) and abs(own["mean"] - real) <= EQUAL_ENTROPY
 
 
 def speeds(record: Mapping[str, Any]) -> Iterator[Verdict]:
