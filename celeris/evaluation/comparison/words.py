@@ -82,12 +82,8 @@ def verdict(
 def findings(record: Mapping[str, Any]) -> dict[str, Any]:
     """`verdicts` of every two systems of the record of `celeris.evaluation.comparison.join`, and the `sentences` that
     sum up those with our own system in them."""
-    verdicts = [
-        *likelihoods(record["systems"]),
-        *best_texts(record["systems"]),
-        *perplexities(record["systems"]),
-        *speeds(record),
-    ]
+    systems = record["systems"]
+    verdicts = [*likelihoods(systems), *best_texts(systems), *perplexities(systems), *speeds(record)]
     found = [asdict(item) for item in verdicts]
     pairs = told(systems, found)
     sentences = [summary(*names, some) for names, some in pairs.items()]
