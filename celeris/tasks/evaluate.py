@@ -34,8 +34,8 @@ def evaluate(config: DictConfig) -> None:
 
 def evaluate_checkpoint(config: DictConfig) -> None:
     """The report of one checkpoint, written into its run."""
-    folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
-    report, model = measure(config, folder, chosen_metrics(config))
+    metrics = chosen_metrics(config)  # first: a misspelt name should not cost the loading of a model
+    report, model = measure(config, find_export(config.checkpoint, Path(config.paths.runs_dir)), metrics)
     send(report, loggers(config), model)
     report.print_summary()
     if config.history is not None:
