@@ -32,7 +32,7 @@ from tests.tasks.conftest import Command, Workplace
         (
             "sample",
             "decoder=other",
-            "There is no decoder 'other'; choose one of: autoregressive, diffusion, llama, masked.",
+            "There is no decoder 'other'; choose one of: autoregressive, diffusion, llama,",
         ),
         ("evaluate", "metrics=[likelyhood]", "did you mean 'likelihood'?"),
         ("evaluate", "metrics=[]", "No metric was asked for"),
