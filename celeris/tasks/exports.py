@@ -70,3 +70,18 @@ def load_model(folder: Path, device: str) -> LanguageModel:
     step = model.info.get("step", "unknown")
     print(f"checkpoint {folder}: step {step}, {model.num_parameters:,} parameters, weights {model.weight_hash}")
     return model
+
+
+def check_decoder(name: str, model: LanguageModel) -> None:
+    """Refuse a shipped decoder of another kind of model; one of the user's own is the user's own affair.
+
+    Args:
+        name: of the file in configs/decoder.
+
+    Raises:
+        CelerisError: names what fits.
+    """
+    shipped = {path.stem for path in (ROOT / "configs" / "decoder").glob("*.yaml")}
+    if name in shipped and model.decoders and name not in model.decoders:
+        fitting = " or ".join(f"decoder={own}" for own in model.decoders)
+        raise CelerisError(f"decoder={name} cannot write with this {model.system} checkpoint; use {fitting}.")

@@ -24,7 +24,7 @@ from celeris.sampling import Blank, GenerateOutput, parse_template
 from celeris.sampling.infill import ways
 from celeris.sampling.request import prepare, tokenizer_of
 from celeris.sampling.template import BlankLength
-from celeris.tasks.exports import choose_device, find_export, load_model
+from celeris.tasks.exports import check_decoder, choose_device, find_export, load_model
 from celeris.tasks.prompts import Entry, WithBlanks, read_entries
 from celeris.tasks.records import record, summarise
 from celeris.tasks.show import Show
@@ -44,6 +44,10 @@ def sample(config: DictConfig) -> None:
         torch.set_num_threads(config.threads)
     folder = find_export(config.checkpoint, Path(config.paths.runs_dir))
     model = load_model(folder, choose_device(config.device))
+    if isinstance(entries[0], WithBlanks):
+        check_decoder("diffusion", model)  # which fills blanks in, too
+    else:
+        check_decoder(str(HydraConfig.get().runtime.choices.get("decoder")), model)
     print("It continues text; it does not follow instructions.")
     asked = entries if not isinstance(entries[0], WithBlanks) else _templates(entries, config.blank, blank_length)
     decoder = instantiate(config.infilling if isinstance(entries[0], WithBlanks) else config.decoder, _convert_="all")
