@@ -100,7 +100,8 @@ def test_two_seeds_and_another_width_from_training_to_the_page(command: Command,
     output = workplace.runs / "compare" / "comparison"
     record = json.loads((output / "comparison.json").read_text(encoding="utf-8"))
     assert problem(record, COMPARISON) is None
-    two, one = record["systems"]
+    two, two_next, one, one_next = record["systems"]  # each with the second decoder of its weights
+    assert [x["name"] for x in (two_next, one_next)] == [f"{x['name']}, next token" for x in (two, one)]
     assert [len(two["runs"]), len(one["runs"])] == [2, 1] and {two["system"], one["system"]} == {"celeris"}
     assert all(result["bits_per_character"]["n"] == 2 for result in two["likelihood"]["results"].values())
     assert two["settings"][0]["figures"]["entropy"]["n"] == 2 and one["speed"] and two["speed"]
