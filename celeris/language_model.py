@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -19,7 +20,7 @@ from celeris.tokenizer import TextTokenizer
 Model = TypeVar("Model", bound="LanguageModel")
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(nn.Module, ABC):
     """A language model over rows of at most `max_length` tokens.
 
     Args:
@@ -68,9 +69,9 @@ class LanguageModel(nn.Module):
     # -- parts, as the optimizer sees them ------------------------------------------------------------------------
 
     @property
+    @abstractmethod
     def trunk(self) -> nn.Module:
         """The layers whose matrices do the work."""
-        raise NotImplementedError
 
     def table_parameters(self) -> list[nn.Parameter]:
         """What embeds tokens."""
