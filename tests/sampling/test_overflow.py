@@ -5,6 +5,7 @@ import torch
 
 from celeris.errors import CelerisError
 from celeris.sampling import Refuse, Slide, generate, generate_autoregressive
+from celeris.sampling.request import padded
 
 SETTINGS = {"block_length": 8, "num_inference_steps": 2, "seed": 4}
 
@@ -36,6 +37,24 @@ def test_four_blocks_with_cache_are_four_blocks_without(model, monkeypatch) -> N
         # The first call of a block sees the same z; later ones one in which the evidence has magnified the last bit.
         close = 1e-5 if a.step == 0 else 5e-5
         torch.testing.assert_close(a.logits.softmax(-1), b.logits.softmax(-1), atol=close, rtol=0)
+
+
+@pytest.mark.parametrize("t", [1.0, 0.7, 0.4, 0.1, 0.01])
+def test_a_block_reads_the_same_from_the_cache_and_from_scratch(model, t) -> None:
+    """Rows of three lengths, five committed blocks: the same z gives the same probabilities at every noise level."""
+    rng = torch.Generator().manual_seed(8)
+    prompts = [torch.randint(3, 7, (n,), generator=rng).tolist() for n in (3, 0, 7)]
+    ids, lengths = padded(prompts, model.pad_id, model.device)
+    cache = model.encode_context(ids, lengths)
+    for _ in range(5):
+        z = torch.randn(3, 8, model.embedding.dim, generator=rng)
+        ids, lengths = padded(prompts, model.pad_id, model.device)
+        scratch = model.encode_context(ids, lengths)
+        cached, recomputed = (model.denoise(z, t, context).logits.softmax(-1) for context in (cache, scratch))
+        torch.testing.assert_close(cached, recomputed, atol=1e-5, rtol=0)
+        blocks = torch.randint(3, 7, (3, 8), generator=rng)
+        prompts = [row + block for row, block in zip(prompts, blocks.tolist(), strict=True)]
+        cache = model.encode_context(blocks, past=cache)
 
 
 def test_inside_the_window_sliding_changes_nothing(model) -> None:
