@@ -13,7 +13,7 @@ class TrainConfig:
     length: int
     block_length: int
     global_batch_size: int
-    micro_batch_size: int
+    micro_batch_size: int | None
     threads: int | None
     run_id: str | None
     ckpt: str | None

@@ -7,6 +7,7 @@ shows it for mistakes too.
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import NoReturn
@@ -19,7 +20,12 @@ from celeris.config.compose import CONFIGS, compose_config
 from celeris.config.messages import explain, is_mistake
 from celeris.config.overrides import check_overrides
 from celeris.config.resolvers import ROOT, register_resolvers
+from celeris.errors import CelerisError
+from celeris.tasks.ranks import in_submitit
+from celeris.tasks.run_directory import SWEEP_ID, new_id
 
+# Our hydra/launcher/submitit_local.yaml has the name of the one in the launcher's package, on purpose.
+warnings.filterwarnings("ignore", message=r"\n'hydra/launcher/submitit_local' is validated against")
 register_resolvers()  # here, so that a launcher's worker, which only imports this module, has them too
 
 
@@ -50,8 +56,11 @@ def main(task: Callable[[DictConfig], None], words: list[str] | None = None) -> 
             _end(error, overrides, compose_again)
 
     try:
-        overrides += get_args_parser().parse_args(words).overrides
+        arguments = get_args_parser().parse_args(words)
+        overrides += arguments.overrides
         check_overrides(overrides)
+        if arguments.multirun:
+            os.environ[SWEEP_ID] = new_id()
         hydra.main(version_base="1.3", config_path=CONFIGS, config_name=name)(guarded)()
         return 0
     except SystemExit as end:
@@ -72,5 +81,8 @@ def _end(error: Exception, overrides: list[str], compose_again: Callable[[list[s
     """Print a mistake as one line and exit; raise a defect again."""
     if os.environ.get("CELERIS_TRACEBACK") == "1" or not is_mistake(error):
         raise error
-    print("error: " + " ".join(explain(error, overrides, compose_again).split()), file=sys.stderr)
+    sentence = " ".join(explain(error, overrides, compose_again).split())
+    if in_submitit():  # carries it back to the process that waits for its jobs
+        raise CelerisError(sentence)
+    print(f"error: {sentence}", file=sys.stderr)
     raise SystemExit(2)

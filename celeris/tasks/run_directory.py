@@ -8,17 +8,25 @@ from pathlib import Path
 
 from celeris.config.nearest import hint
 from celeris.errors import CelerisError
+from celeris.tasks.ranks import agreed, in_cluster_job, restarted
 
 RUN_ID = "CELERIS_RUN_ID"
 """Environment variable by which the ranks that this process starts learn the id."""
+SWEEP_ID = "CELERIS_SWEEP_ID"
+"""Environment variable by which the jobs of a multirun, their ranks and their requeues learn the multirun's id."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder and the checkpoint it continues from (None: from the start)."""
+    """A run's folder and the checkpoint it continues from (None: from the start).
+
+    Attributes:
+        own: it continues because the same job was here before, without having been asked for.
+    """
 
     folder: Path
     resume_from: Path | None = None
+    own: bool = False
 
     @property
     def id(self) -> str:
@@ -43,6 +51,10 @@ def open_run(parent: Path, run_id: str | None, ckpt: str | None, job: int | None
             anew where there is no checkpoint yet; a path continues the run that holds this checkpoint.
         job: number of the job in a multirun, None in a single run.
 
+    A run whose id is that of the cluster job, or of the launcher's, is continued without being asked: only a requeue
+    (or a second srun of the same job, see `check_same_run`) can find it. So is any run that SLURM or torchrun starts
+    again by itself. A person who starts a command again says ckpt=last.
+
     Raises:
         CelerisError: the checkpoint does not exist, or the folder already holds a run that was not asked for.
     """
@@ -51,15 +63,14 @@ def open_run(parent: Path, run_id: str | None, ckpt: str | None, job: int | None
     known = run_id or _shared_id(job)
     if ckpt is None:
         run = Run(parent / (known or _fresh_id(job)))
-        if (run.checkpoints / "last.ckpt").exists():
-            raise CelerisError(f"{run.folder} already holds a run; add ckpt=last to continue it, or another run_id=.")
-        return run
+        last = run.checkpoints / "last.ckpt"
+        if not last.exists():
+            return run
+        if restarted() or (run_id is None and _is_unique(job)):
+            return Run(run.folder, last, own=not restarted())
+        raise CelerisError(f"{run.folder} already holds a run; add ckpt=last to continue it, or another run_id=.")
     if ckpt == "last":
-        folder = parent / known if known else _newest(parent)
-        if folder is None:
-            return Run(parent / _fresh_id(job))
-        if job is None:
-            os.environ[RUN_ID] = folder.name
+        folder = parent / (known or _fresh_id(job, _newest(parent)))
         last = folder / "checkpoints" / "last.ckpt"
         return Run(folder, last if last.exists() else None)
     path = Path(ckpt).absolute()
@@ -72,16 +83,6 @@ def open_run(parent: Path, run_id: str | None, ckpt: str | None, job: int | None
     return Run(parent / (known or _fresh_id(job)), path)
 
 
-def is_first_rank() -> bool:
-    """Whether this process writes what only one may write; known before any process group exists."""
-    return all(os.environ.get(name, "0") == "0" for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"))
-
-
-def in_cluster_job() -> bool:
-    """Whether SLURM runs this command as a job. A shell inside an allocation is none: many commands run in it."""
-    return "SLURM_JOB_ID" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive")
-
-
 def _shared_id(job: int | None) -> str | None:
     """The id that all ranks, and the requeued job, know without talking to each other."""
     names = os.environ
@@ -90,20 +91,32 @@ def _shared_id(job: int | None) -> str | None:
     if in_cluster_job():
         parts = [names.get("SLURM_ARRAY_JOB_ID", names["SLURM_JOB_ID"]), names.get("SLURM_ARRAY_TASK_ID"), job]
         return "-".join(["slurm", *(str(part) for part in parts if part is not None)])
+    if SWEEP_ID in names and job is not None:
+        return f"{names[SWEEP_ID]}-{job}"
     if names.get("TORCHELASTIC_RUN_ID", "none") != "none":
         return "torchrun-" + names["TORCHELASTIC_RUN_ID"]
     return None
 
 
-def _fresh_id(job: int | None) -> str:
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise CelerisError("These ranks share no job id; give all of them the same run_id=.")
-    chosen = f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if job is None:
-        os.environ[RUN_ID] = chosen
+def _is_unique(job: int | None) -> bool:
+    """Whether `_shared_id` is used once: by one job of a cluster, or one of a multirun, and by whatever restarts it."""
+    return in_cluster_job() or (SWEEP_ID in os.environ and job is not None)
+
+
+def new_id() -> str:
+    """Time and chance."""
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def _fresh_id(job: int | None, proposal: str | None = None) -> str:
+    """`proposal`, or a new id; every rank that will ever ask gets the same."""
+    proposal = proposal or new_id()
+    if job is not None:
+        return proposal
+    os.environ[RUN_ID] = chosen = agreed(proposal, "run id")
     return chosen
 
 
-def _newest(parent: Path) -> Path | None:
+def _newest(parent: Path) -> str | None:
     found = sorted(parent.glob("*/checkpoints/last.ckpt"), key=lambda path: path.stat().st_mtime)
-    return found[-1].parent.parent if found else None
+    return found[-1].parent.parent.name if found else None

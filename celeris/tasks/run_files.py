@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from celeris.config.resolvers import ROOT
+from celeris.errors import CelerisError
 from celeris.tasks.environment import describe_environment
 
 
@@ -24,6 +25,22 @@ def write_run_files(folder: Path, config: DictConfig) -> None:
     OmegaConf.save(OmegaConf.create(plain), folder / f"config{mark}.yaml")
     environment = json.dumps(describe_environment(ROOT), indent=2)
     (folder / f"environment{mark}.json").write_text(environment + "\n", encoding="utf-8")
+
+
+def check_same_run(folder: Path, config: DictConfig) -> None:
+    """Refuse to continue, unasked, the run of another configuration: a second training of the same cluster job.
+
+    Raises:
+        CelerisError: names the first value that differs from the run's config.yaml.
+    """
+    file = folder / "config.yaml"
+    if file.exists():
+        first = OmegaConf.to_container(OmegaConf.load(file))
+        for line in differences(first, OmegaConf.to_container(config, resolve=True)):
+            raise CelerisError(
+                f"{folder} holds a run of this job with other settings ({line}); give each training of a job its own "
+                "run_id=, or continue this one with ckpt=last."
+            )
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from celeris.config.resolvers import ROOT
 from celeris.data.text_data import TextData
-from celeris.tasks.run_directory import is_first_rank
+from celeris.tasks.ranks import is_first_rank
 
 
 @dataclass(frozen=True)

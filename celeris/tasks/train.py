@@ -1,6 +1,6 @@
 """The body of train.py: puts the rooms together and lets them train."""
 
-import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.streams import stream
 from celeris.tasks.fine_tune import checkpoint_model, origin
-from celeris.tasks.run_directory import Run, in_cluster_job, is_first_rank, open_run
-from celeris.tasks.run_files import write_run_files
+from celeris.tasks.ranks import adopt_local_tasks, check_ranks, is_first_rank
+from celeris.tasks.run_directory import Run, open_run
+from celeris.tasks.run_files import check_same_run, write_run_files
 from celeris.tasks.text import build_data, make_paths_absolute, plain_spec, unigram_entropy
 from celeris.tokenizer import TextTokenizer
 
@@ -33,6 +34,7 @@ def train(config: DictConfig) -> None:
     load_plugins(config)
     check_config(config, TrainConfig)
     check_hydra(hydra)
+    adopt_local_tasks()
     many = hydra.mode == RunMode.MULTIRUN
     experiment = str(hydra.runtime.choices.get("experiment") or "custom")
     run = open_run(
@@ -42,6 +44,10 @@ def train(config: DictConfig) -> None:
     make_paths_absolute(config.data)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
+    trainer = build_trainer(config)
+    check_ranks(trainer, many)  # before hours of tokenizing
+    if config.micro_batch_size is None:
+        config.micro_batch_size = config.global_batch_size // trainer.world_size
 
     start = None if config.init_from is None else checkpoint_model(config)
     data = build_data(config.data, None if start is None else start.tokenizer)
@@ -57,8 +63,9 @@ def train(config: DictConfig) -> None:
     )
     datamodule = instantiate(config.datamodule, _convert_="all")(data)
     told = {"experiment": experiment, "data": data.describe(), "run": f"{experiment}/{run.id}"}
-    trainer = build_trainer(config, told | ({} if start is None else origin(start)))
-    check_ranks(trainer, many)
+    tell_exports(trainer, {**told, **({} if start is None else origin(start)), "data_spec": plain_spec(config.data)})
+    if run.own:
+        check_same_run(run.folder, config)
     if is_first_rank():
         write_run_files(run.folder, config)
         _announce(run, config, model)
@@ -111,47 +118,28 @@ def fill_embedding(model: LanguageModel, table: Callable[[TextTokenizer, int], T
     embedding.fill(table(model.tokenizer, embedding.dim))
 
 
-def build_trainer(config: DictConfig, info: dict[str, Any]) -> Any:
-    """The trainer with its callbacks and loggers; `info` goes into the export."""
-    callbacks = {
-        name: instantiate(node, _convert_="all") for name, node in config.callbacks.items() if node is not None
-    }
-    if "export" in callbacks:  # not through instantiate, which would build the records in it
-        callbacks["export"].info = {**info, "data_spec": plain_spec(config.data)}
+def build_trainer(config: DictConfig) -> Any:
+    """The trainer with its callbacks and loggers."""
+    callbacks = [instantiate(node, _convert_="all") for node in config.callbacks.values() if node is not None]
     from celeris.training.loggers import MetricsFile  # imports Lightning, which takes seconds
 
     loggers = [instantiate(node, _convert_="all") for node in config.logger.values() if node is not None]
     trainer = instantiate(config.trainer, _convert_="all")
     try:
-        return trainer(callbacks=list(callbacks.values()), loggers=[MetricsFile(config.paths.run_dir), *loggers])
+        return trainer(callbacks=callbacks, loggers=[MetricsFile(config.paths.run_dir), *loggers])
     except CelerisError:
         raise
     except Exception as error:  # whatever Lightning says here is about the settings it was given
         raise CelerisError(f"The trainer refuses its settings: {str(error).splitlines()[0]}") from error
 
 
-def check_ranks(trainer: Any, many: bool) -> None:
-    """Refuse what would hang or train on half of the machine.
+def tell_exports(trainer: Any, info: dict[str, Any]) -> None:
+    """Give the callback that exports what goes with the weights."""
+    from celeris.training.callbacks import Export
 
-    Args:
-        trainer: about to start.
-        many: whether this is one job of a multirun.
-
-    Raises:
-        CelerisError: SLURM started another number of tasks than the trainer expects, or a multirun would start ranks
-            that each run the whole multirun again.
-    """
-    expected, tasks = trainer.num_devices * trainer.num_nodes, os.environ.get("SLURM_NTASKS")
-    if tasks is not None and in_cluster_job() and int(tasks) != expected:
-        raise CelerisError(
-            f"SLURM has ntasks={tasks}, the trainer devices={trainer.num_devices} on {trainer.num_nodes} node(s); "
-            f"start {expected} task(s) with srun, or set trainer.devices= and trainer.num_nodes=."
-        )
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    if many and trainer.world_size > 1 and environment and not environment.creates_processes_externally:
-        raise CelerisError(
-            "A multirun cannot start several ranks itself; use a launcher (hydra/launcher=) or one device."
-        )
+    for callback in trainer.callbacks:
+        if isinstance(callback, Export):
+            callback.info = info
 
 
 def _announce(run: Run, config: DictConfig, model: LanguageModel) -> None:
@@ -163,11 +151,19 @@ def _announce(run: Run, config: DictConfig, model: LanguageModel) -> None:
 
 
 def _finish(run: Run, config: DictConfig, trainer: Any) -> None:
-    """Say where things are; a run stopped by a signal ends with the status a shell gives it (128 + its number)."""
-    signals = [number for callback in trainer.callbacks if (number := getattr(callback, "received", None))]
-    if is_first_rank():
-        print(f"{trainer.global_step:,} steps done; the weights for sample.py and evaluate.py are in the run's export/")
-        if trainer.global_step < config.trainer.max_steps:
-            print(f"to continue: the same command with run_id={run.id} ckpt=last")
-    if signals:
-        raise SystemExit(128 + signals[0])
+    """Say where things are; a run stopped by a signal ends with the status a shell gives it (128 + its number).
+
+    Only the first rank has that status, since launchers take any rank's failure for the job's and kill the others. A
+    signal that had another owner before the training goes on to it, now that everything is saved: submitit puts a
+    preempted job back into the queue (and ends the first rank itself).
+    """
+    if not is_first_rank():
+        return
+    print(f"{trainer.global_step:,} steps done; the weights for sample.py and evaluate.py are in the run's export/")
+    if trainer.global_step < config.trainer.max_steps:
+        print(f"to continue: the same command with run_id={run.id} ckpt=last")
+    for number in [callback.received for callback in trainer.callbacks if getattr(callback, "received", None)]:
+        owner = signal.getsignal(number)
+        if callable(owner) and owner is not signal.default_int_handler:
+            owner(number, None)
+        raise SystemExit(128 + number)

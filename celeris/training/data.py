@@ -30,12 +30,18 @@ class TextLoaders(Protocol):
     def val_loader(self, batch_size: int, rank: int, world_size: int) -> DataLoader: ...
 
 
-def accumulation(global_batch_size: int, micro_batch_size: int, world_size: int) -> int:
-    """Micro-batches per optimizer step and rank.
+def accumulation(global_batch_size: int, micro_batch_size: int | None, world_size: int) -> int:
+    """Micro-batches per optimizer step and rank; one where there is no micro-batch size.
 
     Raises:
         CelerisError: the global batch is not a whole number of micro-batches on every rank.
     """
+    if micro_batch_size is None:
+        if global_batch_size < 1 or global_batch_size % world_size:
+            raise CelerisError(
+                f"global_batch_size={global_batch_size} cannot be shared equally by {world_size} processes; change one."
+            )
+        return 1
     rows = micro_batch_size * world_size
     if min(global_batch_size, micro_batch_size) < 1 or global_batch_size % rows:
         raise CelerisError(

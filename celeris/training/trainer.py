@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import lightning as L
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch.loggers import Logger
 
 from celeris.errors import CelerisError
+from celeris.training.callbacks.time_limit import TimeLimit
 from celeris.training.data import accumulation
 
 _NOISE = (
@@ -26,7 +27,7 @@ def build_trainer(
     *,
     max_steps: int,
     global_batch_size: int,
-    micro_batch_size: int,
+    micro_batch_size: int | None,
     root_dir: str | Path,
     callbacks: Sequence[L.Callback] = (),
     loggers: Sequence[Logger] = (),
@@ -42,13 +43,15 @@ def build_trainer(
 
     Args:
         max_steps: optimizer steps of the whole run.
-        global_batch_size, micro_batch_size: rows per optimizer step, and per forward pass of a process.
+        global_batch_size, micro_batch_size: rows per optimizer step, and per forward pass of a process (None: all
+            that a process has of the step).
         root_dir: the run's folder.
         callbacks, loggers: of this run.
         val_every_n_steps: optimizer steps between two validations; None validates never.
         precision: 32-true or bf16-mixed (weights, averages and the schedule stay float32).
         accelerator, devices, num_nodes, strategy: where to run, as Lightning names it.
-        max_time: "DD:HH:MM:SS" of training after which the run stops, checkpoints and exports; None has no limit.
+        max_time: "DD:HH:MM:SS" of training after which this start of the run stops, checkpoints and exports; None has
+            no limit.
 
     Raises:
         CelerisError: a count below 1, or batch sizes that do not divide.
@@ -59,16 +62,16 @@ def build_trainer(
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
+    by_torchrun = TorchElasticEnvironment.detect()
     trainer = L.Trainer(
         max_steps=max_steps,
         max_epochs=-1,
-        max_time=max_time,
         precision=precision,  # type: ignore[arg-type]
         accelerator=accelerator,
         devices=devices,
         num_nodes=num_nodes,
         strategy=strategy,
-        callbacks=list(callbacks),
+        callbacks=[*callbacks, *([] if max_time is None else [TimeLimit(max_time)])],
         logger=list(loggers),
         default_root_dir=str(root_dir),
         limit_val_batches=1.0 if val_every_n_steps else 0,
@@ -80,7 +83,8 @@ def build_trainer(
         use_distributed_sampler=False,  # the data room splits by rank
         inference_mode=False,  # tensors of the average are moved during validation and updated after it
         # Preemption is StopOnSignal's job; Lightning's own requeueing would save inside the signal handler.
-        plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else None,
+        # torchrun inside a SLURM job comes first, as it does for Lightning.
+        plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() and not by_torchrun else None,
     )
     trainer.accumulate_grad_batches = accumulation(global_batch_size, micro_batch_size, trainer.world_size)
     trainer.val_check_interval = (val_every_n_steps or 1) * trainer.accumulate_grad_batches

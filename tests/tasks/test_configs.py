@@ -99,7 +99,7 @@ def test_an_experiment_builds_its_model_objective_and_trainer(name: str) -> None
     instantiate(config.module, _convert_="all")
     instantiate(config.datamodule, _convert_="all")
     assert instantiate(config.trainer, _convert_="all")(callbacks=[], loggers=[]).max_steps == config.trainer.max_steps
-    assert config.global_batch_size % config.micro_batch_size == 0
+    assert config.global_batch_size % (config.micro_batch_size or config.global_batch_size) == 0
     assert config.length % config.block_length == 0
 
 

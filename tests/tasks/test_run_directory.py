@@ -4,16 +4,22 @@ import os
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
+from torch.distributed import TCPStore
 
 from celeris.errors import CelerisError
-from celeris.tasks.run_directory import RUN_ID, is_first_rank, open_run
+from celeris.tasks import ranks
+from celeris.tasks.ranks import is_first_rank
+from celeris.tasks.run_directory import RUN_ID, SWEEP_ID, open_run
+from celeris.tasks.run_files import check_same_run, write_run_files
 
-NAMES = (RUN_ID, "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "TORCHELASTIC_RUN_ID", "WORLD_SIZE")
+NAMES = (RUN_ID, SWEEP_ID, "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "TORCHELASTIC_RUN_ID")
+NAMES += ("WORLD_SIZE", "SLURM_RESTART_COUNT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE")
 
 
 @pytest.fixture(autouse=True)
 def _no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*NAMES, "RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"):
+    for name in (*NAMES, "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"):
         monkeypatch.setenv(name, "")  # so that what a test sets, itself or through the code, is undone
         monkeypatch.delenv(name)
 
@@ -64,6 +70,81 @@ def test_ranks_that_share_nothing_are_refused(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(CelerisError, match="run_id="):
         open_run(tmp_path, None, None)
     assert open_run(tmp_path, "mine", None).id == "mine"
+
+
+def test_the_ranks_of_torchrun_take_the_first_ones_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its id is "none" unless it was told; the store of its agent outlives a restart of the ranks."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for name, value in {
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+    }.items():
+        monkeypatch.setenv(name, value)
+
+    def ask(rank: int) -> str:
+        monkeypatch.setenv("RANK", str(rank))
+        monkeypatch.delenv(RUN_ID, raising=False)
+        return open_run(tmp_path, None, None).id
+
+    first = ask(0)
+    assert ask(1) == ask(0) == first
+    monkeypatch.setattr(ranks, "STORE_SECONDS", 1)
+    monkeypatch.setenv("MASTER_PORT", str(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False).port))
+    with pytest.raises(CelerisError, match="Rank 1 on .* got no run id from rank 0 within 1 s"):
+        ask(1)
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        ({"SLURM_JOB_ID": "17"}, {}),
+        ({"SLURM_JOB_ID": "17"}, {"SLURM_RESTART_COUNT": "1"}),
+        ({"TORCHELASTIC_RUN_ID": "abc", "WORLD_SIZE": "2"}, {"TORCHELASTIC_RESTART_COUNT": "1"}),
+    ],
+)
+def test_what_a_machine_starts_again_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: dict[str, str], again: dict[str, str]
+) -> None:
+    for name, value in first.items():
+        monkeypatch.setenv(name, value)
+    last = checkpoint(open_run(tmp_path, None, None).folder)
+    mine = checkpoint(tmp_path / "mine")
+    for name, value in again.items():
+        monkeypatch.setenv(name, value)
+    run = open_run(tmp_path, None, None)
+    assert (run.resume_from, run.own) == (last, not again)
+    if again:
+        assert open_run(tmp_path, "mine", None).resume_from == mine
+    else:  # a person's second command
+        with pytest.raises(CelerisError, match="ckpt=last"):
+            open_run(tmp_path, "mine", None)
+
+
+def test_a_person_says_that_a_torchrun_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "abc")
+    checkpoint(tmp_path / "torchrun-abc")
+    with pytest.raises(CelerisError, match="ckpt=last"):
+        open_run(tmp_path, None, None)
+
+
+def test_the_jobs_of_a_sweep_share_its_id_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWEEP_ID, "s")
+    assert [open_run(tmp_path, None, None, job).id for job in range(2)] == ["s-0", "s-1"]
+    last = checkpoint(tmp_path / "s-1")
+    assert open_run(tmp_path, None, None, 1).resume_from == last
+    assert open_run(tmp_path, None, None).id != "s"
+
+
+def test_a_second_training_of_a_job_does_not_continue_the_first(tmp_path: Path) -> None:
+    config = OmegaConf.create({"optimizer": {"lr": 0.1}})
+    check_same_run(tmp_path, config)
+    write_run_files(tmp_path, config)
+    check_same_run(tmp_path, config)
+    with pytest.raises(CelerisError, match=r"optimizer\.lr: 0\.1 -> 0\.2.*run_id="):
+        check_same_run(tmp_path, OmegaConf.create({"optimizer": {"lr": 0.2}}))
 
 
 def test_last_is_the_newest_run_or_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

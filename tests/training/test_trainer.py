@@ -12,7 +12,9 @@ from .tiny import MemoryText, fit, plain_descent, tiny_model, tiny_module
 
 
 def test_accumulation_follows_from_the_batch_sizes():
-    assert accumulation(512, 16, 8) == 4 and accumulation(16, 16, 1) == 1
+    assert accumulation(512, 16, 8) == 4 and accumulation(16, 16, 1) == 1 and accumulation(16, None, 4) == 1
+    with pytest.raises(CelerisError, match="global_batch_size=10 cannot be shared equally by 4 processes"):
+        accumulation(10, None, 4)
     with pytest.raises(CelerisError, match="global_batch_size=10 is not a multiple of micro_batch_size=4"):
         accumulation(10, 4, 1)
     with pytest.raises(CelerisError, match="not a multiple"):
@@ -43,6 +45,14 @@ def test_a_time_limit_ends_the_run_with_a_checkpoint(tmp_path):
     assert 0 < module.global_step < 10_000
     saved = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)
     assert saved["global_step"] == module.global_step
+
+
+def test_a_time_limit_is_one_for_each_start(tmp_path):
+    """Lightning's own goes on from the checkpoint, so that a requeued job would do nothing."""
+    settings = {"max_steps": 10_000, "every_n_steps": 100_000, "max_time": "00:00:00:01"}
+    first = fit(tmp_path, **settings).global_step
+    again = fit(tmp_path, **settings, ckpt=tmp_path / "checkpoints" / "last.ckpt").global_step
+    assert again > first
 
 
 def test_bf16_mixed_trains_and_keeps_float32_state(tmp_path):

@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 import lightning as L
+import torch
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 
@@ -17,7 +18,7 @@ class StopOnSignal(L.Callback):
     training ends as if complete; `received` then tells the caller why. A second SIGINT interrupts at once.
 
     Attributes:
-        received: number of the signal, or None.
+        received: number of the signal, or None; the same on all ranks once they have agreed (the highest wins).
     """
 
     def __init__(self) -> None:
@@ -31,10 +32,10 @@ class StopOnSignal(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not pl_module.between_steps:
             return
-        stop = self.received is not None
         if trainer.world_size > 1:
-            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        trainer.should_stop = trainer.should_stop or stop
+            number = torch.tensor(self.received or 0, device=trainer.strategy.root_device)
+            self.received = int(trainer.strategy.reduce(number, reduce_op="max")) or None
+        trainer.should_stop = trainer.should_stop or self.received is not None
 
     def teardown(self, trainer: L.Trainer, pl_module: Any, stage: str) -> None:
         self._restore()
