@@ -1,6 +1,6 @@
 # make demo   train, sample and evaluate the small model (installs first)
 # make test   lint and the whole suite (installs first)
-.PHONY: install demo lint test test-fast test-slow oracles fuzz mutants ablations compare clean
+.PHONY: install demo lint test test-fast test-slow oracles fuzz chaos mutants ablations compare clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -51,6 +51,12 @@ oracles: $(VENV)/.installed-dev
 # 400 random requests to the samplers.
 fuzz: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/fuzz
+
+# kill -9 at 20 random moments, then ten signals, on one process and on two: the run must end as if nothing had been.
+chaos: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos.kills --ranks 1
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos.kills --ranks 2
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos.signals --ranks 2
 
 # Each deliberate fault in a copy of the code must turn the tests named with it red.
 mutants: $(VENV)/.installed-dev

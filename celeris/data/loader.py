@@ -1,5 +1,6 @@
 """Batches by sample counter: what a rank reads is a function of (seed, counter, rank), never of what it read before."""
 
+import signal
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,9 @@ class MicroBatches(Dataset):
     """Micro-batch j of a rank, for counters [start, stop).
 
     Micro-batch j of all ranks together is the counters `start + j·M·W … start + (j+1)·M·W − 1` (M rows a rank, W
-    ranks), so the samples of an optimizer step are the same for every number of ranks. Where M·W does not divide the
-    range the last micro-batch is smaller, and of one size on all ranks: at most W − 1 counters after `stop` fill it.
+    ranks), each rank a run of M of them. So an optimizer step has the same samples, in the same micro-batches, for
+    every number of ranks. Where M·W does not divide the range the last micro-batch is smaller, and of one size on all
+    ranks: at most W − 1 counters after `stop` fill it.
 
     Attributes:
         order: counter to row; None reads row = counter modulo the number of rows (validation).
@@ -46,7 +48,7 @@ class MicroBatches(Dataset):
         """(M,) int64 sample counters of micro-batch j; fewer for the last one."""
         first = self.start + j * self.micro_batch_size * self.world_size
         size = min(self.micro_batch_size, -(-(self.stop - first) // self.world_size))
-        return first + self.rank + self.world_size * np.arange(size, dtype=np.int64)
+        return first + self.rank * size + np.arange(size, dtype=np.int64)
 
     def __getitem__(self, j: int) -> Batch:
         if not 0 <= j < len(self):
@@ -58,4 +60,18 @@ class MicroBatches(Dataset):
 
 def batches(dataset: MicroBatches, num_workers: int = 0, pin_memory: bool = False) -> DataLoader:
     """A loader that yields the micro-batches in order, as they are."""
-    return DataLoader(dataset, batch_size=None, shuffle=False, num_workers=num_workers, pin_memory=pin_memory)
+    return DataLoader(
+        dataset,
+        batch_size=None,
+        shuffle=False,
+        num_workers=num_workers,
+        pin_memory=pin_memory,
+        worker_init_fn=ignore_signals,
+    )
+
+
+def ignore_signals(worker: int) -> None:
+    """What ends a run reaches its workers too, and they must live until the step is finished and saved."""
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from celeris.errors import CelerisError
+from celeris.noise.online import OnlineFit
 from celeris.noise.schedule import Schedule
 from celeris.typing import Gamma, Mask
 
 
-class BinnedSchedule(Schedule):
+class BinnedSchedule(Schedule, OnlineFit):
     """gamma(t) = F⁻¹(t), F piecewise linear on equal bins of gamma; a subclass says what F rises with.
 
     A little of the uniform distribution is mixed in, so that F is strictly increasing and every level keeps being
@@ -20,7 +21,7 @@ class BinnedSchedule(Schedule):
         gamma_min, gamma_max: ends of the path; both stay fixed.
         bins: pieces.
         uniform: share of the uniform distribution in F.
-        rate: weight of one batch in the running means.
+        rate: weight of one step in the running means.
     """
 
     seen: Tensor
@@ -72,26 +73,37 @@ class BinnedSchedule(Schedule):
         width = (self.gamma_max - self.gamma_min) / self.bins
         return (width / (cdf[1:] - cdf[:-1]))[piece].to(t.dtype)
 
-    @torch.no_grad()
-    def _take_in(self, mean: Tensor, gamma: Gamma, value: Tensor, counted: Mask) -> None:
-        """Move the running means `mean` (bins + 1) in place towards what was seen.
+    @property
+    @abstractmethod
+    def _mean(self) -> Tensor:
+        """The running means at the bins + 1 edges, a buffer."""
 
-        Each observation is shared by its two edges in proportion (linear binning); NaN counts for nothing.
+    @torch.no_grad()
+    def _take_in(self, gamma: Gamma, value: Tensor, counted: Mask) -> None:
+        """Observations of `value` at the levels `gamma`: (2, bins + 1) weights and weighted values of the edges.
+
+        Each is shared by its two edges in proportion (linear binning); one that is not finite counts for nothing.
         """
         counted = counted & torch.isfinite(value)
         place = (gamma.flatten().float() - self.gamma_min) / (self.gamma_max - self.gamma_min) * self.bins
         left = place.floor().clamp(0, self.bins - 1)
         right = (place - left).clamp(0, 1)
         edges = torch.cat([left, left + 1]).long()
-        shares = torch.cat([1 - right, right]) * counted.flatten().float().repeat(2)
-        weight = torch.zeros_like(mean).index_add_(0, edges, shares)
-        finite = torch.where(counted, value, 0.0).flatten().float()
-        total = torch.zeros_like(mean).index_add_(0, edges, shares * finite.repeat(2))
+        shares = torch.cat([1 - right, right]).double() * counted.flatten().repeat(2)
+        finite = torch.where(counted, value, 0.0).flatten().double()
+        self.see(self.nothing().index_add_(1, edges, torch.stack([shares, shares * finite.repeat(2)])))
+
+    def nothing(self) -> Tensor:
+        return torch.zeros(2, self.bins + 1, dtype=torch.float64, device=self.seen.device)
+
+    def learn(self, sums: Tensor) -> None:
+        weight, total = sums
         # A bin's step grows with what it saw (relative to an even share), and its first visits count in full.
-        amount = weight * (self.bins + 1) / weight.sum().clamp_min(1e-12)
+        amount = (weight * (self.bins + 1) / weight.sum().clamp_min(1e-12)).to(self.seen.dtype)
         self.seen += amount
         step = (amount / self.seen.clamp_min(1e-12)).clamp_min(self.rate * amount.clamp_max(1.0)).clamp_max(1.0)
-        mean += torch.where(weight > 0, step, 0.0) * (total / weight.clamp_min(1e-12) - mean)
+        seen_mean = (total / weight.clamp_min(1e-12)).to(self._mean.dtype)
+        self._mean.add_(torch.where(weight > 0, step, 0.0) * (seen_mean - self._mean))
 
 
 def _interpolate(x: Tensor, xs: Tensor, ys: Tensor) -> Tensor:

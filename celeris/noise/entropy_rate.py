@@ -20,7 +20,7 @@ class EntropyRateSchedule(BinnedSchedule):
         power: ½ is the paper's square-root target, 1 gains the same information in every step of a uniform grid.
         bins: pieces.
         uniform: share of the uniform distribution.
-        rate: weight of one batch in the running means.
+        rate: weight of one step in the running means.
     """
 
     nats_per_gamma: Tensor
@@ -48,5 +48,9 @@ class EntropyRateSchedule(BinnedSchedule):
         area = 0.5 * (density[1:] + density[:-1])
         return torch.cat([area.new_zeros(1), area.cumsum(0)])
 
+    @property
+    def _mean(self) -> Tensor:
+        return self.nats_per_gamma
+
     def fit(self, seen: Observed) -> None:
-        self._take_in(self.nats_per_gamma, seen.gamma, seen.rate(), seen.counted)
+        self._take_in(seen.gamma, seen.rate(), seen.counted)

@@ -17,7 +17,7 @@ class LossCDFSchedule(BinnedSchedule):
         gamma_min, gamma_max: ends of the path; both stay fixed.
         bins: pieces.
         uniform: share of the uniform distribution in F.
-        rate: weight of one batch in the running means.
+        rate: weight of one step in the running means.
     """
 
     loss: Tensor
@@ -31,5 +31,9 @@ class LossCDFSchedule(BinnedSchedule):
     def _rise(self) -> Tensor:
         return torch.cummax(self.loss.double(), 0).values
 
+    @property
+    def _mean(self) -> Tensor:
+        return self.loss
+
     def fit(self, seen: Observed) -> None:
-        self._take_in(self.loss, seen.gamma, seen.cross_entropy, seen.counted)
+        self._take_in(seen.gamma, seen.cross_entropy, seen.counted)

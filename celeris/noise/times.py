@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from celeris.errors import CelerisError
+from celeris.noise.online import OnlineFit
 from celeris.streams import generator, stream
 from celeris.typing import Mask
 
@@ -81,7 +82,7 @@ class LogitNormal(TimeLaw):
         return Times(t, torch.ones_like(t))
 
 
-class LossAware(TimeLaw):
+class LossAware(TimeLaw, OnlineFit):
     """Importance sampling by loss: p(t) ∝ √E[loss² | t], weights 1/p(t) (Improved DDPM 2102.09672, section 3.3).
 
     The paper's per-step history is a running mean on equal bins of t here. p is constant on a bin, so t comes from a
@@ -125,11 +126,16 @@ class LossAware(TimeLaw):
     @torch.no_grad()
     def fit(self, u: Tensor, loss: Tensor, counted: Mask) -> None:
         square = loss.float().square()
-        usable = (counted & torch.isfinite(square)).flatten().float()
+        usable = (counted & torch.isfinite(square)).flatten()
         bins = (u.flatten() * self.bins).long().clamp(0, self.bins - 1)
-        count = torch.zeros_like(self.seen).index_add_(0, bins, usable)
-        square = torch.where(usable > 0, square.flatten(), 0.0).double()  # a sum of finite squares may overflow float32
-        mean = torch.zeros_like(self.seen, dtype=torch.float64).index_add_(0, bins, square) / count.clamp_min(1)
-        self.seen += count
-        step = count / self.seen.clamp_max(self.memory).clamp_min(1)
-        self.mean_square += step.clamp_max(1) * (mean.float() - self.mean_square)
+        square = torch.where(usable, square.flatten(), 0.0).double()  # a sum of finite squares may overflow float32
+        self.see(self.nothing().index_add_(1, bins, torch.stack([usable.double(), square])))
+
+    def nothing(self) -> Tensor:
+        return torch.zeros(2, self.bins, dtype=torch.float64, device=self.seen.device)
+
+    def learn(self, sums: Tensor) -> None:
+        count, square = sums
+        self.seen += count.to(self.seen.dtype)
+        step = (count / self.seen.clamp_max(self.memory).clamp_min(1)).clamp_max(1)
+        self.mean_square += (step * (square / count.clamp_min(1) - self.mean_square)).to(self.seen.dtype)

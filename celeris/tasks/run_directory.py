@@ -9,6 +9,7 @@ from pathlib import Path
 from celeris.config.nearest import hint
 from celeris.errors import CelerisError
 from celeris.tasks.ranks import agreed, in_cluster_job, restarted
+from celeris.tasks.whole import check_whole, newest_whole
 
 RUN_ID = "CELERIS_RUN_ID"
 """Environment variable by which the ranks that this process starts learn the id."""
@@ -63,21 +64,20 @@ def open_run(parent: Path, run_id: str | None, ckpt: str | None, job: int | None
     known = run_id or _shared_id(job)
     if ckpt is None:
         run = Run(parent / (known or _fresh_id(job)))
-        last = run.checkpoints / "last.ckpt"
-        if not last.exists():
+        if not (run.checkpoints / "last.ckpt").exists():
             return run
         if restarted() or (run_id is None and _is_unique(job)):
-            return Run(run.folder, last, own=not restarted())
+            return Run(run.folder, newest_whole(run.checkpoints), own=not restarted())
         raise CelerisError(f"{run.folder} already holds a run; add ckpt=last to continue it, or another run_id=.")
     if ckpt == "last":
         folder = parent / (known or _fresh_id(job, _newest(parent)))
-        last = folder / "checkpoints" / "last.ckpt"
-        return Run(folder, last if last.exists() else None)
+        return Run(folder, newest_whole(folder / "checkpoints"))
     path = Path(ckpt).absolute()
     if not path.is_file():
         near = [item.name for item in path.parent.glob("*.ckpt")]
         tail = hint(path.name, near) if near else "give ckpt=last or the path of a .ckpt file."
         raise CelerisError(f"There is no checkpoint {ckpt}; {tail}")
+    check_whole(path)
     if path.parent.name == "checkpoints" and run_id is None:
         return Run(path.parent.parent, path)
     return Run(parent / (known or _fresh_id(job)), path)

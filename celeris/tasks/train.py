@@ -21,6 +21,7 @@ from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.streams import stream
 from celeris.tasks.fine_tune import checkpoint_model, origin
+from celeris.tasks.parent import end_with_first_rank
 from celeris.tasks.ranks import adopt_local_tasks, check_ranks, is_first_rank
 from celeris.tasks.run_directory import Run, open_run
 from celeris.tasks.run_files import check_same_run, write_run_files
@@ -30,6 +31,7 @@ from celeris.tokenizer import TextTokenizer
 
 def train(config: DictConfig) -> None:
     """Train what `config` (configs/train.yaml) describes, in runs/<experiment>/<run id>/."""
+    end_with_first_rank()
     hydra = HydraConfig.get()
     load_plugins(config)
     check_config(config, TrainConfig)
@@ -145,6 +147,8 @@ def tell_exports(trainer: Any, info: dict[str, Any]) -> None:
 def _announce(run: Run, config: DictConfig, model: LanguageModel) -> None:
     print(f"run {run.folder}: {model.num_parameters:,} parameters, {config.trainer.max_steps:,} steps")
     if run.resume_from is not None:
+        if config.ckpt in (None, "last") and run.resume_from.name != "last.ckpt":
+            print(f"warning: {run.checkpoints / 'last.ckpt'} is damaged; this is the newest whole checkpoint")
         print(f"continuing from {run.resume_from}")
     elif config.ckpt is not None:
         print("no checkpoint there yet: starting from the beginning")

@@ -3,8 +3,10 @@
 Nothing here depends on when a run was stopped. Randomness inside the step is seeded from (seed, step, micro-batch),
 training noise from (seed, sample), data order from (seed, counter), the learning rate from (step, max_steps). What is
 left to save is the state after the last complete optimizer step, and that is what a checkpoint holds, whenever it is
-taken: weights, EMA and optimizer change only there, and buffers that move with every micro-batch (a schedule's online
-fit) are saved as they were there.
+taken: weights, EMA and optimizer change only there, and buffers that move with every micro-batch are saved as they were
+there. Nor does anything depend on the number of ranks while `micro_batch_size` stays: a step's rows are cut into the
+same micro-batches whichever rank computes them (`celeris.data.loader`), and an online fit learns from all of them at
+once.
 """
 
 from collections.abc import Callable
@@ -19,6 +21,7 @@ from torch.optim import Optimizer
 from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
+from celeris.noise.online import OnlineFit
 from celeris.streams import stream
 from celeris.training.buffers import SettledBuffers
 from celeris.training.ema import EMA
@@ -104,6 +107,8 @@ class TrainingModule(L.LightningModule):
         micro = batch_idx % self.trainer.accumulate_grad_batches
         if micro == 0:
             self._sums = {}
+            for fit in self._online_fits():
+                fit.hold()
         count = self.global_step * self.trainer.accumulate_grad_batches + micro
         torch.manual_seed(stream(self.seed, "dropout", count * self.trainer.world_size + self.global_rank))
         output = self.objective(self.model, batch, self.seed)
@@ -130,6 +135,8 @@ class TrainingModule(L.LightningModule):
         assert self._settled is not None
         if self._taken:
             self.ema.update(self.model, step)
+            for fit in self._online_fits():
+                fit.settle(lambda sums: self.trainer.strategy.reduce(sums, reduce_op="sum"))
             self._settled.settle()
         else:
             self._settled.undo()
@@ -140,6 +147,9 @@ class TrainingModule(L.LightningModule):
         values |= {"train/skipped_steps": self.guard.skipped}
         self.record = StepRecord(step + 1, values)
         self.between_steps = True
+
+    def _online_fits(self) -> list[OnlineFit]:
+        return [part for part in self.modules() if isinstance(part, OnlineFit)]
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -170,17 +180,18 @@ class TrainingModule(L.LightningModule):
         self._held_out.reset()
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        batch = real_rows(batch, self._num_val_rows())
-        if len(batch.index) == 0:
-            return
+        real = real_rows(batch, self._num_val_rows())
+        # A rank with none scores what fills its batch and counts nothing of it: ranks must stay in step.
+        some = len(real.index) > 0
+        batch = real if some else batch
         # Weights are swapped for this one batch, so no hook between here and the next step can see the average.
         with self.ema.swapped(self.model):
             output = self.objective(self.model, batch, stream(self.seed, "validation"))
             probed = {} if self._probe is None else self._probe(self.model, batch)
-        counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum()
+        counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum() * some
         self._held_out.add({name: value for name, value in {**output.terms, "loss": output.loss}.items()}, counted)
         for name, (mean, tokens) in probed.items():
-            self._held_out.add({name: mean}, tokens)
+            self._held_out.add({name: mean}, tokens * some)
 
     def _num_val_rows(self) -> int | None:
         datamodule = getattr(self.trainer, "datamodule", None)  # set by fit(), not declared

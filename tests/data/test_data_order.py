@@ -1,5 +1,7 @@
 """Which rows a rank reads when: resume, epochs, world sizes (field cases C2, C12)."""
 
+import os
+import signal
 from collections import Counter
 
 import numpy as np
@@ -56,6 +58,13 @@ def test_global_batches_do_not_depend_on_the_number_of_ranks(data, world_size):
         assert together == list(range(32 + 16 * step, 48 + 16 * step))
 
 
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_micro_batches_do_not_depend_on_the_number_of_ranks(data, world_size):
+    """Micro-batch j of rank r is number j·W + r of one rank: a mean over micro-batches is the same mean."""
+    ranks = [indices(data.train_loader(4, 7, 32, 96, r, world_size)) for r in range(world_size)]
+    assert [batch for group in zip(*ranks, strict=True) for batch in group] == indices(data.train_loader(4, 7, 32, 96))
+
+
 def test_four_ranks_share_103_rows(data):
     for loaders in (
         [data.train_loader(8, 7, 0, 103, r, 4) for r in range(4)],
@@ -68,6 +77,15 @@ def test_four_ranks_share_103_rows(data):
         assert sum(seen.values()) - 103 <= 3  # documented: at most world_size - 1 more
     rows = torch.cat([batch.context for r in range(4) for batch in data.val_loader(8, r, 4)])
     assert len({tuple(row) for row in rows.tolist()}) == len({tuple(row) for row in data.val[:].tolist()})
+
+
+def test_loader_workers_outlive_the_signals_that_end_a_run(data):
+    loader = iter(data.train_loader(8, 7, 0, 240, num_workers=1))
+    got = [next(loader).index.tolist()]
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
+        os.kill(loader._workers[0].pid, number)
+    got += [batch.index.tolist() for batch in loader]
+    assert got == indices(data.train_loader(8, 7, 0, 240))
 
 
 def test_one_rank_sees_every_held_out_row_once_in_order(data):

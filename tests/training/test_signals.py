@@ -1,5 +1,6 @@
 import os
 import signal
+from types import SimpleNamespace
 
 import lightning as L
 import pytest
@@ -45,3 +46,24 @@ def test_the_second_interrupt_is_immediate(tmp_path):
         fit(tmp_path, callbacks=[SendAtBatch(26, signal.SIGINT, times=2), StopOnSignal()])
     signal.signal(signal.SIGINT, before)
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_signal_that_comes_while_the_ranks_agree_counts_after_the_next_step():
+    stop = StopOnSignal()
+
+    def reduce(own, reduce_op):
+        if stop.received is None and not stop._noted:
+            os.kill(os.getpid(), signal.SIGTERM)  # the handler runs before the answer is looked at
+        return own
+
+    strategy = SimpleNamespace(reduce=reduce, root_device=torch.device("cpu"))
+    trainer = SimpleNamespace(world_size=2, strategy=strategy, should_stop=False)
+    module = SimpleNamespace(between_steps=True)
+    stop.on_train_start(trainer, module)
+    try:
+        stop.on_train_batch_end(trainer, module, None, None, 0)
+        assert not trainer.should_stop and stop.received is None  # the others were told 0, and go on
+        stop.on_train_batch_end(trainer, module, None, None, 1)
+        assert trainer.should_stop and stop.received == signal.SIGTERM
+    finally:
+        stop.teardown(trainer, module, "fit")

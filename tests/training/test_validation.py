@@ -11,7 +11,7 @@ from celeris.noise import GumbelSchedule
 from celeris.training.loggers import read_jsonl
 from celeris.training.validation import HeldOut, LossesByLevel, real_rows
 
-from .tiny import BLOCK, LENGTH, VOCAB, MemoryText, fit, tiny_model
+from .tiny import BLOCK, LENGTH, VOCAB, MemoryText, fit, tiny_model, tiny_module
 
 ALONE = SimpleNamespace(reduce=lambda tensor, reduce_op: tensor)
 
@@ -91,3 +91,12 @@ def test_levels_span_from_certainty_to_the_prior():
     clean, noisy = (losses[f"loss_at_gamma/{gamma:g}"] for gamma in (low + 0.01, high - 0.01))
     assert clean.mean < 0.1 and abs(noisy.mean - F.cross_entropy(torch.zeros(1, VOCAB - 1), torch.tensor([0]))) < 0.1
     assert clean.tokens == 40 * (LENGTH - 3) and losses["loss_first_pure"].tokens == 40 * (LENGTH // BLOCK)
+
+
+def test_a_rank_without_held_out_rows_stays_in_step_with_the_others(tmp_path):
+    """It scores what fills its batch, counts nothing of it, and so has the sums the others wait for."""
+    module = tiny_module()
+    module._num_val_rows = lambda: 0
+    fit(tmp_path, module, max_steps=1, val_every_n_steps=1)
+    assert "loss" in module._held_out._sums and all(pair[1] == 0 for pair in module._held_out._sums.values())
+    assert not any("val/loss" in line for line in read_jsonl(tmp_path / "metrics.jsonl"))

@@ -14,15 +14,16 @@ SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1
 class StopOnSignal(L.Callback):
     """SIGINT, SIGTERM, SIGUSR1 or SIGUSR2 to any rank ends the run after the step in progress, on all ranks.
 
-    The handler only sets a flag. After the step the ranks agree, `Checkpoints` saves (list it after this callback) and
-    training ends as if complete; `received` then tells the caller why. A second SIGINT interrupts at once.
+    The handler only notes the number. After the step the ranks agree, `Checkpoints` saves (list it after this callback)
+    and training ends as if complete; `received` then tells the caller why. A second SIGINT interrupts at once.
 
     Attributes:
-        received: number of the signal, or None; the same on all ranks once they have agreed (the highest wins).
+        received: number of the signal the ranks have agreed to stop for, the same on all (the highest wins), or None.
     """
 
     def __init__(self) -> None:
         self.received: int | None = None
+        self._noted = 0  # of this rank; a signal may come while the ranks agree, and counts after the next step then
         self._before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
@@ -32,10 +33,12 @@ class StopOnSignal(L.Callback):
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if not pl_module.between_steps:
             return
+        number = self._noted
         if trainer.world_size > 1:
-            number = torch.tensor(self.received or 0, device=trainer.strategy.root_device)
-            self.received = int(trainer.strategy.reduce(number, reduce_op="max")) or None
-        trainer.should_stop = trainer.should_stop or self.received is not None
+            own = torch.tensor(number, device=trainer.strategy.root_device)
+            number = int(trainer.strategy.reduce(own, reduce_op="max"))
+        if number:
+            self.received, trainer.should_stop = number, True
 
     def teardown(self, trainer: L.Trainer, pl_module: Any, stage: str) -> None:
         self._restore()
@@ -44,9 +47,9 @@ class StopOnSignal(L.Callback):
         self._restore()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None and number == signal.SIGINT:
+        if self._noted and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = number
+        self._noted = number
 
     def _restore(self) -> None:
         for number, handler in self._before.items():
