@@ -63,9 +63,18 @@ class TextTokenizer:
         self.backend.encode_special_tokens = True
         self._table = _character_table(self.backend)
 
+    def __reduce__(self) -> tuple:
+        """Copies for other processes are made anew: a backend that is copied forgets `encode_special_tokens`."""
+        return _restored, (self.backend.to_str(), self.pad_id, self.eos_id, self.unk_id, self.roles)
+
     @property
     def role_ids(self) -> list[int]:
         return list(self.roles.values())
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether this is a character tokenizer: every character has its own id, whatever stands around it."""
+        return self._table is not None
 
     @property
     def vocab_size(self) -> int:
@@ -179,6 +188,10 @@ class TextTokenizer:
         assert self._table is not None
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         return self._table[np.minimum(points, len(self._table) - 1)]
+
+
+def _restored(backend: str, pad_id: int, eos_id: int, unk_id: int | None, roles: dict[str, int]) -> TextTokenizer:
+    return TextTokenizer(Tokenizer.from_str(backend), pad_id, eos_id, unk_id, roles)
 
 
 def with_roles(tokenizer: TextTokenizer) -> TextTokenizer:

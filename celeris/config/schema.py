@@ -43,6 +43,13 @@ class TrainConfig:
 
 
 @dataclass
+class PrepareConfig(TrainConfig):
+    """Keys of configs/prepare.yaml."""
+
+    workers: int
+
+
+@dataclass
 class SampleConfig:
     """Keys of configs/sample.yaml."""
 

@@ -1,37 +1,39 @@
 """Text tokenized and packed once, kept in a folder named after everything that decides its content.
 
-    <cache_dir>/tokenizers/<key>/tokenizer.json        key: text, builder, code version
-    <cache_dir>/packed/<key>/{train,val}.bin           key: text, tokenizer, packing, code version
-                            /{train,val}.starts.npy    where each document begins
-                            /unigram.npy               how often each id occurs in the training rows
-                            /manifest.json             where the tokens went
+    <cache_dir>/tokenizers/<key>/tokenizer.json    key: text, builder, code version
+    <cache_dir>/shards/<key>/                      key: text, tokenizer, packing, code version (`celeris.data.prepare`)
 
 No path or time is in a key, so a cache can be moved. A folder is written beside its place and renamed, so a reader
-never sees half of one, and two processes that write the same one do not disturb each other.
+never sees half of one. Of the processes that want the same folder one makes it while the others wait; where the file
+system has no locks they make it side by side, and do not disturb each other.
 """
 
+import errno
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock, Timeout
 
-from celeris.data.packing import Manifest, Packing, PackingState, PairRows
+from celeris.data.packing import Manifest, Packing
+from celeris.data.prepare import SPLITS, Work, pack_corpus
 from celeris.data.rows import Rows
-from celeris.data.sources.base import Pair, Source, Split, pairs_of
+from celeris.data.sources.base import Source, Split
 from celeris.data.tokenizers import TokenizerBuilder
 from celeris.errors import CelerisError
 from celeris.tokenizer import TextTokenizer
 
 CODE_VERSION = "1"  # raise it when the same inputs would be packed differently
-SPLITS: tuple[Split, Split] = ("train", "val")
-BATCH_CHARACTERS = 4_000_000  # text tokenized in one call
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+SECONDS_BETWEEN_WORDS = 60.0  # of a process that waits
 
 
 @dataclass
@@ -49,36 +51,85 @@ def cached_tokenizer(source: Source, builder: TokenizerBuilder, cache_dir: Path)
     if not builder.trained:
         return builder(())
     folder = cache_dir / "tokenizers" / _key(source.fingerprint(), repr(builder))
-    if not folder.is_dir():
+
+    def train() -> None:
         tokenizer = builder(source.documents("train"))
         with _new_folder(folder) as new:
             tokenizer.save(new)
+
+    made_once(folder, f"the tokenizer of {source.title}", train)
     return TextTokenizer.load(folder)
 
 
-def cached_rows(source: Source, tokenizer: TextTokenizer, packing: Packing, cache_dir: Path) -> PackedText:
-    """The packed corpus, made first if it is not there."""
+def cached_rows(
+    source: Source,
+    tokenizer: TextTokenizer,
+    packing: Packing,
+    cache_dir: Path,
+    workers: int = 0,
+    done: Work | None = None,
+) -> PackedText:
+    """The packed corpus, made first if it is not there, by `workers` processes; `done` counts what is made."""
     key = _key(source.fingerprint(), tokenizer.fingerprint, repr(packing))
-    folder = cache_dir / "packed" / key
-    if not folder.is_dir():
-        with _new_folder(folder) as new:
-            _write(source, tokenizer, packing, new)
+    folder, done = cache_dir / "shards" / key, Work() if done is None else done
+    made_once(
+        folder, f"the rows of {source.title}", lambda: pack_corpus(source, tokenizer, packing, folder, workers, done)
+    )
     return _read(folder, key)
+
+
+def made_once(folder: Path, what: str, make: Callable[[], None]) -> None:
+    """Let `make` make `folder` unless it is there; of many processes, also of other nodes, the first one does."""
+    if folder.is_dir():
+        return
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _closed(folder.parent, error) from error
+    with _turn(folder.parent / f".{folder.name}.lock", what):
+        if not folder.is_dir():
+            make()
+
+
+@contextmanager
+def _turn(file: Path, what: str) -> Iterator[None]:
+    """Hold the lock `file`, which the system lets go when its holder dies; say so while another process holds it."""
+    lock, start, patience = FileLock(file), time.monotonic(), 0.0
+    try:
+        while True:
+            try:
+                lock.acquire(timeout=patience)
+                break
+            except Timeout:
+                waited = time.monotonic() - start
+                print(f"waiting for {what}: another process makes it ({waited:.0f} s; {file})", flush=True)
+                patience = SECONDS_BETWEEN_WORDS
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in NO_LOCKS:
+            raise _closed(file.parent, error) from error
+        print(f"The file system of {file.parent} has no locks: every process that needs {what} makes it.", flush=True)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _key(*parts: str) -> str:
     return hashlib.sha256("\n".join([CODE_VERSION, *parts]).encode()).hexdigest()[:32]
 
 
+def _closed(folder: Path, error: OSError) -> CelerisError:
+    return CelerisError(
+        f"The cache {folder} cannot be written ({error.strerror}); set paths.cache_dir= to another folder."
+    )
+
+
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise CelerisError(
-            f"The cache {folder.parent} cannot be written ({error.strerror}); set paths.cache_dir= to another folder."
-        ) from error
+        raise _closed(folder.parent, error) from error
     try:
         yield new
         os.chmod(new, 0o755)
@@ -91,71 +142,19 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _write(source: Source, tokenizer: TextTokenizer, packing: Packing, folder: Path) -> None:
-    dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<u4"
-    record: dict = {"length": packing.length, "dtype": dtype, "splits": {}}
-    for split in SPLITS:
-        state = PackingState(user_id=tokenizer.roles.get("user"))
-        counts = np.zeros(tokenizer.vocab_size, dtype=np.int64)
-        if isinstance(packing, PairRows):
-            documents = _tokenized_pairs(pairs_of(source, split), tokenizer, state.manifest)
-        else:
-            documents = _tokenized(source.documents(split), tokenizer, state.manifest)
-        with open(folder / f"{split}.bin", "wb") as file:
-            for ids in packing.pack(documents, state, tokenizer.eos_id, tokenizer.pad_id):
-                file.write(ids.astype(dtype).tobytes())
-                state.manifest.rows += len(ids)
-                counts += np.bincount(ids.ravel(), minlength=tokenizer.vocab_size)
-        np.save(folder / f"{split}.starts.npy", np.asarray(state.starts, dtype=np.int64))
-        if split == "train":
-            counts[tokenizer.pad_id] = 0
-            np.save(folder / "unigram.npy", counts)
-        record["splits"][split] = state.manifest.as_dict()
-    (folder / "manifest.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def _tokenized(texts: Iterable[str], tokenizer: TextTokenizer, manifest: Manifest) -> Iterator[np.ndarray]:
-    for batch in _grouped(texts):
-        manifest.characters += sum(map(len, batch))
-        for text, ids in zip(batch, tokenizer.encode_arrays(batch), strict=True):
-            manifest.bytes_utf8 += len(text.encode("utf-8"))
-            if tokenizer.unk_id is not None:
-                manifest.unk += int(np.count_nonzero(ids == tokenizer.unk_id))
-            yield ids
-
-
-def _tokenized_pairs(pairs: Iterable[Pair], tokenizer: TextTokenizer, manifest: Manifest) -> Iterator[np.ndarray]:
-    """As `_tokenized`: the user's token, the prompt, the assistant's token, the response; a plain text as it is."""
-    user, assistant = tokenizer.role_id("user"), tokenizer.role_id("assistant")
-    for pair in pairs:
-        parts = list(_tokenized([pair.response] if pair.prompt is None else pair, tokenizer, manifest))  # type: ignore[arg-type]
-        yield parts[0] if pair.prompt is None else np.concatenate([[user], parts[0], [assistant], parts[1]])
-
-
-def _grouped(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text) + 1
-        if size >= BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
 def _read(folder: Path, key: str) -> PackedText:
     try:
         record = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        manifests: dict[Split, Manifest] = {s: Manifest(**record["splits"][s]) for s in SPLITS}
+        manifests: dict[Split, Manifest] = {s: Manifest(**record["splits"][s]["manifest"]) for s in SPLITS}
         length, dtype = record["length"], record["dtype"]
         rows: dict[Split, Rows] = {}
         for split in SPLITS:
-            file, count = folder / f"{split}.bin", manifests[split].rows
-            if file.stat().st_size != count * length * np.dtype(dtype).itemsize:
-                raise ValueError(f"{file.name} has the wrong size")
-            rows[split] = Rows(file, count, length, dtype, np.load(folder / f"{split}.starts.npy"))
+            sizes = record["splits"][split]["shards"]
+            files = [folder / f"{split}-{number:05d}.bin" for number in range(len(sizes))]
+            for file, size in zip(files, sizes, strict=True):
+                if file.stat().st_size != size * np.dtype(dtype).itemsize:
+                    raise ValueError(f"{file.name} has the wrong size")
+            rows[split] = Rows(files, sizes, manifests[split].rows, length, dtype)
         return PackedText(key, rows, manifests, np.load(folder / "unigram.npy"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CelerisError(

@@ -1,7 +1,10 @@
 """Documents to rows of a fixed length, with every token accounted for.
 
-A packing turns token arrays (one a document) into rows. Both kinds end each non-empty document with one EOS and begin
-none with a BOS; a document without a token is dropped and counted. Whitespace is text like any other.
+A packing turns token arrays (one a document) into a stream of tokens; row r is the tokens r·length … (r+1)·length − 1
+of it, and less than a row at the very end is dropped. The stream of some documents followed by the stream of others is
+the stream of all of them, so parts of a corpus can be packed apart from each other (`celeris.data.shards`). Every kind
+ends each non-empty document with one EOS and begins none with a BOS; a document without a token is dropped and counted.
+Whitespace is text like any other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,6 +48,18 @@ class Manifest:
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
 
+    def add(self, other: "Manifest") -> None:
+        """Count what another part of the corpus counted."""
+        for name, value in other.as_dict().items():
+            setattr(self, name, getattr(self, name) + value)
+
+    def cut(self, length: int) -> int:
+        """Close the account of a whole stream: count its rows, drop what is left over, and return how much that is."""
+        self.rows, rest = divmod(self.tokens_out + self.tokens_pad, length)
+        self.tokens_out -= rest
+        self.tokens_dropped += rest
+        return rest
+
 
 @dataclass
 class PackingState:
@@ -52,12 +67,10 @@ class PackingState:
 
     Attributes:
         manifest: the running account.
-        starts: position in the row stream (row · length + column) at which each kept document begins.
         user_id: the token that every pair begins with; None: there are none.
     """
 
     manifest: Manifest = field(default_factory=Manifest)
-    starts: list[int] = field(default_factory=list)
     user_id: int | None = None
 
 
@@ -71,7 +84,7 @@ class Packing(Protocol):
     def pack(
         self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
     ) -> Iterator[np.ndarray]:
-        """Blocks of rows (n, length) int64, in order; `state` is complete once the iterator is exhausted."""
+        """Pieces of the stream, (n,) int64 each, in order; `state` is complete once the iterator is exhausted."""
         ...
 
 
@@ -87,23 +100,9 @@ class PackedRows:
     def pack(
         self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
     ) -> Iterator[np.ndarray]:
-        pieces: list[np.ndarray] = []
-        waiting = 0
         for ids in _with_eos(documents, state, eos_id):
-            state.starts.append(state.manifest.tokens_out + waiting)
-            pieces.append(ids)
-            waiting += len(ids)
-            if waiting >= max(self.length, 1 << 20):
-                stream = np.concatenate(pieces)
-                whole = len(stream) // self.length * self.length
-                pieces, waiting = [stream[whole:]], len(stream) - whole
-                state.manifest.tokens_out += whole
-                yield stream[:whole].reshape(-1, self.length)
-        stream = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
-        whole = len(stream) // self.length * self.length
-        state.manifest.tokens_out += whole
-        state.manifest.tokens_dropped += len(stream) - whole
-        yield stream[:whole].reshape(-1, self.length)
+            state.manifest.tokens_out += len(ids)
+            yield ids
 
 
 @dataclass(frozen=True)
@@ -118,16 +117,13 @@ class PaddedRows:
     def pack(
         self, documents: Iterable[np.ndarray], state: PackingState, eos_id: int, pad_id: int
     ) -> Iterator[np.ndarray]:
-        row = 0
         for ids in _with_eos(documents, state, eos_id):
-            state.starts.append(row * self.length)
             rows = -(-len(ids) // self.length)
             filled = np.full(rows * self.length, pad_id, dtype=np.int64)
             filled[: len(ids)] = ids
             state.manifest.tokens_out += len(ids)
             state.manifest.tokens_pad += len(filled) - len(ids)
-            row += rows
-            yield filled.reshape(rows, self.length)
+            yield filled
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from celeris.data.blanks import Blanks
-from celeris.data.cache import SPLITS, PackedText, cached_rows, cached_tokenizer
+from celeris.data.cache import PackedText, cached_rows, cached_tokenizer
 from celeris.data.layouts import Documents, Layout, Responses
 from celeris.data.loader import MicroBatches, batches
 from celeris.data.packing import EOS_POLICY, Packing, PairRows
+from celeris.data.prepare import SPLITS, Work
 from celeris.data.rows import EpochOrder, Rows
 from celeris.data.sources.base import Source, Split
 from celeris.data.tokenizers import TokenizerBuilder
@@ -52,9 +53,7 @@ class TextData:
         Raises:
             CelerisError: no text, less text than one row, or more than 1 % of it outside the vocabulary.
         """
-        packed = cached_rows(self.source, self.tokenizer, self.packing, Path(self.cache_dir))
-        self._check(packed)
-        return packed
+        return self._pack()
 
     @property
     def train(self) -> Rows:
@@ -82,8 +81,15 @@ class TextData:
         """Changes with the text, the tokenizer, the packing or the row length."""
         return self.packed.key
 
-    def prepare(self) -> "TextData":
-        """Make or open the cache and print where the tokens went. On several ranks: rank 0 first, then the others."""
+    def prepare(self, workers: int = 0, done: Work | None = None) -> "TextData":
+        """Make or open the cache and print where the tokens went. Of many processes one makes it, the others wait.
+
+        Args:
+            workers: processes that tokenize what is not there yet; below 2 this one does it.
+            done: counts what is made.
+        """
+        if "packed" not in self.__dict__:
+            self.packed = self._pack(workers, done)
         for split in SPLITS:
             m = self.packed.manifests[split]
             pairs = f", {m.pairs:,} pairs ({m.pairs_dropped:,} too long)" if m.pairs else ""
@@ -160,6 +166,11 @@ class TextData:
             self.val, self.bound_layout, None, seed, self.tokenizer.pad_id, batch_size, 0, rows, rank, world_size
         )
         return batches(dataset, num_workers)
+
+    def _pack(self, workers: int = 0, done: Work | None = None) -> PackedText:
+        packed = cached_rows(self.source, self.tokenizer, self.packing, Path(self.cache_dir), workers, done)
+        self._check(packed)
+        return packed
 
     def _check(self, packed: PackedText) -> None:
         for split in SPLITS:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from filelock import FileLock
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -30,21 +29,23 @@ class OwnTokenizer:
 
 def build_data(node: DictConfig, tokenizer: Any = None) -> TextData:
     """The text that the `data` node describes, packed; with `tokenizer` where one is given instead of its own."""
+    return prepared(unpacked(node, tokenizer))
+
+
+def unpacked(node: DictConfig, tokenizer: Any = None) -> TextData:
+    """The text that the `data` node describes, of which nothing has been read yet."""
     data = instantiate(node, _convert_="all")
     if tokenizer is not None:
         data.tokenizer_builder = OwnTokenizer(tokenizer)
-    return prepared(data)
+    return data
 
 
 def prepared(data: TextData) -> TextData:
-    """`data` with its cache made. Ranks of one machine take turns, so that the first does the work for all."""
-    cache = Path(data.cache_dir)
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / ".lock"):
-        if is_first_rank():
-            return data.prepare()
-        assert data.packed
-        return data
+    """`data` with its cache made: by whichever rank comes first, while the others wait (`celeris.data.cache`)."""
+    if is_first_rank():
+        return data.prepare()
+    assert data.packed
+    return data
 
 
 def plain_spec(node: DictConfig) -> dict[str, Any]:

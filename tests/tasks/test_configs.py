@@ -8,10 +8,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from celeris.config.check import check_config
 from celeris.config.compose import CONFIGS, compose_config
-from celeris.config.schema import EvaluateConfig, SampleConfig, TrainConfig
+from celeris.config.schema import EvaluateConfig, PrepareConfig, SampleConfig, TrainConfig
 from celeris.language_model import LanguageModel
 
-SCHEMAS = {"train": TrainConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
+SCHEMAS = {"train": TrainConfig, "prepare": PrepareConfig, "sample": SampleConfig, "evaluate": EvaluateConfig}
 GROUPS = {  # group -> task that uses it
     **dict.fromkeys(
         ["solver", "decoder", "infilling", "adaptive", "context_overflow", "show", "grid", "guidance"], "sample"

@@ -11,6 +11,8 @@ from celeris.data.sources.base import Split, divide, require
 from celeris.errors import CelerisError
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
+READ_CHARACTERS = 4_000_000  # of a file of many documents, at once
+READ_RECORDS = 1000
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,19 @@ class LocalText:
                 raise CelerisError(f"{file} cannot be read ({error.strerror or error}).") from error
 
     def _text(self, file: Path) -> Iterator[str]:
-        text = file.read_bytes().decode("utf-8-sig")  # not read_text, which would change \r\n
-        yield from text.split(self.document_separator) if self.document_separator else [text]
+        if not self.document_separator:
+            yield file.read_bytes().decode("utf-8-sig")  # not read_text, which would change \r\n
+            return
+        rest = ""
+        with open(file, encoding="utf-8-sig", newline="") as stream:
+            try:
+                while block := stream.read(READ_CHARACTERS):
+                    *documents, rest = (rest + block).split(self.document_separator)
+                    yield from documents
+            except UnicodeDecodeError:
+                file.read_bytes().decode("utf-8-sig")  # says where in the file, not where in the block
+                raise
+        yield rest
 
     def _jsonl(self, file: Path) -> Iterator[str]:
         with open(file, "rb") as stream:
@@ -112,5 +125,5 @@ class LocalText:
                 raise CelerisError(
                     f"{file} has no column {self.text_column!r} but {columns}; set data.source.text_column=."
                 )
-            for batch in table.iter_batches(columns=[self.text_column]):
+            for batch in table.iter_batches(READ_RECORDS, columns=[self.text_column]):
                 yield from (text or "" for text in batch.column(0).to_pylist())
