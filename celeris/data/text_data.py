@@ -1,6 +1,6 @@
 """A corpus ready for training: source, tokenizer, packed rows and loaders behind one object."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader
 
+from celeris.batch import Batch
 from celeris.data.blanks import Blanks
 from celeris.data.cache import PackedText, cached_rows, cached_tokenizer
 from celeris.data.layouts import Documents, Layout, Responses
@@ -147,7 +148,7 @@ class TextData:
         world_size: int = 1,
         num_workers: int = 0,
         pin_memory: bool = False,
-    ) -> DataLoader:
+    ) -> Iterable[Batch]:
         """Batches of the sample counters [start, stop) (see `MicroBatches`); resuming is a larger `start`."""
         order, pad_id = EpochOrder(seed, len(self.train)), self.tokenizer.pad_id
         dataset = MicroBatches(

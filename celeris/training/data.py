@@ -1,5 +1,6 @@
 """Batches for Lightning: the position in the data is a function of the step, so resuming needs no loader state."""
 
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
@@ -25,7 +26,7 @@ class TextLoaders(Protocol):
         world_size: int,
         num_workers: int,
         pin_memory: bool,
-    ) -> DataLoader: ...
+    ) -> Iterable[Any]: ...
 
     def val_loader(self, batch_size: int, rank: int, world_size: int) -> DataLoader: ...
 
@@ -87,7 +88,7 @@ class TextDataModule(L.LightningDataModule):
     def num_val_rows(self) -> int:
         return len(self.data.val)
 
-    def train_dataloader(self) -> DataLoader:
+    def train_dataloader(self) -> Iterable[Any]:
         trainer = self._trainer()
         expected = accumulation(self.global_batch_size, self.micro_batch_size, trainer.world_size)
         if trainer.accumulate_grad_batches != expected:

@@ -67,17 +67,21 @@ class LocalText:
         how = f"{self.val_fraction}:{self.text_column}:{self.document_separator!r}"
         return f"{self.title}:{digest.hexdigest()}:{how}"
 
-    def _all(self) -> Iterator[str]:
+    def texts_of(self, file: Path) -> Iterator[str]:
+        """All documents of one of the files."""
         readers = {".txt": self._text, ".jsonl": self._jsonl, ".parquet": self._parquet}
+        try:
+            yield from readers[file.suffix](file)
+        except UnicodeDecodeError as error:
+            raise CelerisError(
+                f"{file} is not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert it first."
+            ) from error
+        except OSError as error:
+            raise CelerisError(f"{file} cannot be read ({error.strerror or error}).") from error
+
+    def _all(self) -> Iterator[str]:
         for file in self.files:
-            try:
-                yield from readers[file.suffix](file)
-            except UnicodeDecodeError as error:
-                raise CelerisError(
-                    f"{file} is not UTF-8 (byte {error.object[error.start]:#04x} at {error.start}); convert it first."
-                ) from error
-            except OSError as error:
-                raise CelerisError(f"{file} cannot be read ({error.strerror or error}).") from error
+            yield from self.texts_of(file)
 
     def _text(self, file: Path) -> Iterator[str]:
         if not self.document_separator:
