@@ -20,6 +20,12 @@ from celeris.tokenizer import TextTokenizer
 Model = TypeVar("Model", bound="LanguageModel")
 
 
+def passes(layer: nn.Module) -> tuple[str, ...]:
+    """Names of the methods that run a layer; what wraps a layer (sharding, recomputation) wraps these."""
+    found: tuple[str, ...] = getattr(type(layer), "passes", ("forward",))
+    return found
+
+
 class LanguageModel(nn.Module, ABC):
     """A language model over rows of at most `max_length` tokens.
 
@@ -72,6 +78,11 @@ class LanguageModel(nn.Module, ABC):
     @abstractmethod
     def trunk(self) -> nn.Module:
         """The layers whose matrices do the work."""
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The trunk's repeated layers, in order: what is gathered, or computed again in backward, one by one."""
+        return [layer for part in self.trunk.children() if isinstance(part, nn.ModuleList) for layer in part]
 
     def table_parameters(self) -> list[nn.Parameter]:
         """What embeds tokens."""

@@ -23,6 +23,8 @@ class Block(nn.Module):
         dropout: after attention and MLP.
     """
 
+    passes = ("context", "canvas")
+
     def __init__(
         self, width: int, heads: int, hidden: int, cond_dim: int, mixing: tuple[int, int] | None, dropout: float
     ) -> None:

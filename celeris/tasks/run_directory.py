@@ -73,7 +73,7 @@ def open_run(parent: Path, run_id: str | None, ckpt: str | None, job: int | None
         folder = parent / (known or _fresh_id(job, _newest(parent)))
         return Run(folder, newest_whole(folder / "checkpoints"))
     path = Path(ckpt).absolute()
-    if not path.is_file():
+    if not path.exists():
         near = [item.name for item in path.parent.glob("*.ckpt")]
         tail = hint(path.name, near) if near else "give ckpt=last or the path of a .ckpt file."
         raise CelerisError(f"There is no checkpoint {ckpt}; {tail}")

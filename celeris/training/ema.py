@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from celeris.errors import CelerisError
+from celeris.training.sharding import local
 
 
 class EMA:
@@ -15,7 +16,7 @@ class EMA:
 
     Only parameters are averaged; buffers (the schedule's online fit, counters) always are the model's own. The
     average is float32 whatever the weights are: at decay 0.9999 an update is smaller than a bf16 step, and a bf16
-    average would never move.
+    average would never move. Where the weights are sharded, the average is in the same shards.
 
     Args:
         decay: final decay.
@@ -41,8 +42,8 @@ class EMA:
         else:
             decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
             average = self._on_device_of(current)
-            weights = [current[name].detach().float() for name in average]
-            torch._foreach_lerp_(list(average.values()), weights, 1 - decay)
+            weights = [local(current[name].detach()).float() for name in average]
+            torch._foreach_lerp_([local(value) for value in average.values()], weights, 1 - decay)
         self.num_updates += 1
 
     @contextmanager
@@ -57,7 +58,7 @@ class EMA:
             return
         current = dict(model.named_parameters())
         average = self._on_device_of(current)
-        own = {name: current[name].detach().clone() for name in average}
+        own = {name: local(current[name].detach()).clone() for name in average}
         try:
             _copy(current, average)
             yield
@@ -86,4 +87,4 @@ class EMA:
 
 @torch.no_grad()
 def _copy(target: dict[str, nn.Parameter], source: dict[str, Tensor]) -> None:
-    torch._foreach_copy_([target[name] for name in source], list(source.values()))
+    torch._foreach_copy_([local(target[name]) for name in source], [local(value) for value in source.values()])

@@ -5,14 +5,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from celeris.training.low_rank import merged
+import torch
+
+from celeris.training.assembled import assembled
 from celeris.training.module import TrainingModule
 
 
 def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | None = None) -> Path:
     """Write the EMA weights (the raw ones before its first update) to `folder`, replacing what was there.
 
-    Low-rank changes are added to the weights they change: an export is always plain.
+    An export is always plain: low-rank changes are added to the weights they change, and shards are gathered on the
+    first rank, one tensor at a time. All ranks of sharded weights must call it; of others, the first one.
 
     Args:
         module: trained.
@@ -24,8 +27,6 @@ def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | No
     """
     folder = Path(folder)
     part, old = folder.with_name(f".{folder.name}.part"), folder.with_name(f".{folder.name}.old")
-    for leftover in (part, old):
-        shutil.rmtree(leftover, ignore_errors=True)
     what = {
         **(info or {}),
         "step": module.global_step,
@@ -34,8 +35,13 @@ def export(module: TrainingModule, folder: str | Path, info: dict[str, Any] | No
         "ema_decay": module.ema.decay,
         "ema_updates": module.ema.num_updates,
     }
-    with module.ema.swapped(module.model):
-        merged(module.model).save_pretrained(part, what)
+    with module.averaged():
+        model = assembled(module.model, torch.device("cpu"))
+        if model is None:
+            return folder
+        for leftover in (part, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        model.save_pretrained(part, what)
     if folder.exists():
         os.replace(folder, old)
     os.replace(part, folder)

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from celeris.errors import CelerisError
+from celeris.training.sharding import full
 
 
 class GradientGuard:
@@ -45,7 +46,8 @@ class GradientGuard:
             CelerisError: the step is not finite and the budget is used up. Weights and averages are untouched.
         """
         sets = [[p for p in parameters if p.grad is not None] for parameters in parameter_sets]
-        norms = [torch.nn.utils.get_total_norm([p.grad for p in members if p.grad is not None]) for members in sets]
+        grads = [[p.grad for p in members if p.grad is not None] for members in sets]
+        norms = [full(torch.nn.utils.get_total_norm(found)) for found in grads]  # of all shards together
         finite = torch.isfinite(loss)
         for norm in norms:
             finite = finite & torch.isfinite(norm.to(loss.device))

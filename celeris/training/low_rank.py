@@ -52,20 +52,3 @@ def low_rank(model: Model, rank: int = 8, alpha: float = 16.0) -> Model:
         change = LowRank((out, inside), rank, alpha).to(layer.weight.device)
         parametrize.register_parametrization(layer, "weight", change)
     return model
-
-
-def merged(model: Model) -> Model:
-    """A model of plain weights that computes the same; `model` itself where nothing has to be added."""
-    if not any(parametrize.is_parametrized(module) for module in model.modules()):
-        return model
-    # Built anew: a copy would share torch's class of a changed layer with the model that is still being trained.
-    plain = type(model).from_spec(model.spec)
-    weights = model.state_dict()
-    with torch.no_grad():
-        for name in plain.state_dict():
-            if name not in weights:
-                layer, _, attribute = name.rpartition(".")
-                weights[name] = getattr(model.get_submodule(layer), attribute)
-    plain.load_state_dict({name: weights[name] for name in plain.state_dict()})
-    plain.tokenizer, plain.info = model.tokenizer, model.info
-    return plain.to(model.device).train(model.training)

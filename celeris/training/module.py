@@ -9,7 +9,8 @@ same micro-batches whichever rank computes them (`celeris.data.loader`), and an 
 once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +27,9 @@ from celeris.streams import stream
 from celeris.training.buffers import SettledBuffers
 from celeris.training.ema import EMA
 from celeris.training.guard import GradientGuard
+from celeris.training.recompute import recompute
 from celeris.training.resume import restarted_loops
+from celeris.training.sharding import Sharding
 from celeris.training.validation import HeldOut, Mean, real_rows
 
 
@@ -57,6 +60,7 @@ class TrainingModule(L.LightningModule):
         global_batch_size: rows per optimizer step, over all micro-batches and ranks.
         probe: called as probe(model, batch) on held-out batches for means of its own (`LossesByLevel`); None: nothing.
         compile: compile the trunk with torch.compile.
+        recompute_layers: activation checkpointing, see `celeris.training.recompute`.
         identity: plain values a resumed run must share with its checkpoint (data fingerprint, …).
     """
 
@@ -73,6 +77,7 @@ class TrainingModule(L.LightningModule):
         global_batch_size: int,
         probe: Callable[[Any, Batch], dict[str, Mean]] | None = None,
         compile: bool = False,
+        recompute_layers: bool = False,
         identity: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -81,7 +86,10 @@ class TrainingModule(L.LightningModule):
         self.identity = {"seed": seed, "global_batch_size": global_batch_size, **(identity or {})}
         self.record: StepRecord | None = None
         self.between_steps = True  # False from the first micro-batch of a step to its update
-        self._build_optimizer, self._lr_schedule, self._compile = optimizer, lr_schedule, compile
+        self._build_optimizer, self._lr_schedule = optimizer, lr_schedule
+        self._compile, self._recompute = compile, recompute_layers
+        self._sharding: Sharding | None = None
+        self._configured = False
         self._sums: dict[str, Tensor] = {}
         self._settled: SettledBuffers | None = None
         self._held_out = HeldOut()
@@ -90,15 +98,41 @@ class TrainingModule(L.LightningModule):
     # -- set-up ---------------------------------------------------------------------------------------------------
 
     def configure_model(self) -> None:
+        if self._configured:  # Lightning may call this hook again
+            return
+        self._configured = True
+        if self._recompute:
+            recompute(self.model.layers)
         if self._compile:
-            self._compile = False  # Lightning may call this hook again
             self.model.trunk.compile()
+        if self.device_mesh is not None:
+            replicated = self.model.schedule_parameters() + [p for p in self.model.parameters() if p.ndim == 0]
+            dtype = torch.bfloat16 if self.trainer.precision == "bf16-mixed" else None
+            self._sharding = Sharding(self, self.model.layers, replicated, self.device_mesh["data_parallel"], dtype)
 
     def configure_optimizers(self) -> Optimizer:
         return self._build_optimizer(self.model)
 
     def on_train_start(self) -> None:
         self._settled = SettledBuffers(self)
+
+    # -- weights --------------------------------------------------------------------------------------------------
+
+    def forward(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """work(model, *arguments) with whole weights. Where they are sharded, all ranks must call it together."""
+        if self._sharding is not None:
+            self._sharding.gather()
+        return work(self.model, *arguments)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the weights are the averaged ones."""
+        with self.ema.swapped(self.model):
+            try:
+                yield
+            finally:
+                if self._sharding is not None:
+                    self._sharding.release()
 
     # -- one optimizer step ---------------------------------------------------------------------------------------
 
@@ -111,7 +145,7 @@ class TrainingModule(L.LightningModule):
                 fit.hold()
         count = self.global_step * self.trainer.accumulate_grad_batches + micro
         torch.manual_seed(stream(self.seed, "dropout", count * self.trainer.world_size + self.global_rank))
-        output = self.objective(self.model, batch, self.seed)
+        output = self(self.objective, batch, self.seed)
         assert self._settled is not None
         self._settled.heal()
         for name, value in {**output.terms, "loss": output.loss}.items():
@@ -121,6 +155,8 @@ class TrainingModule(L.LightningModule):
 
     def configure_gradient_clipping(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         """Called between the last backward of a step and the update."""
+        if self._sharding is not None:
+            self._sharding.settle_gradients()
         fit = self.model.schedule_parameters()
         own = {id(p) for p in fit}
         network = [p for p in self.model.parameters() if id(p) not in own]
@@ -183,15 +219,17 @@ class TrainingModule(L.LightningModule):
         real = real_rows(batch, self._num_val_rows())
         # A rank with none scores what fills its batch and counts nothing of it: ranks must stay in step.
         some = len(real.index) > 0
-        batch = real if some else batch
         # Weights are swapped for this one batch, so no hook between here and the next step can see the average.
-        with self.ema.swapped(self.model):
-            output = self.objective(self.model, batch, stream(self.seed, "validation"))
-            probed = {} if self._probe is None else self._probe(self.model, batch)
-        counted = ((batch.canvas != self.model.pad_id) & ~batch.given).sum() * some
+        with self.averaged():
+            self(self._score, real if some else batch, some)
+
+    def _score(self, model: LanguageModel, batch: Batch, count: bool) -> None:
+        output = self.objective(model, batch, stream(self.seed, "validation"))
+        probed = {} if self._probe is None else self._probe(model, batch)
+        counted = ((batch.canvas != model.pad_id) & ~batch.given).sum() * count
         self._held_out.add({name: value for name, value in {**output.terms, "loss": output.loss}.items()}, counted)
         for name, (mean, tokens) in probed.items():
-            self._held_out.add({name: mean}, tokens * some)
+            self._held_out.add({name: mean}, tokens * count)
 
     def _num_val_rows(self) -> int | None:
         datamodule = getattr(self.trainer, "datamodule", None)  # set by fit(), not declared

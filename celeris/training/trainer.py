@@ -8,9 +8,11 @@ from pathlib import Path
 import lightning as L
 from lightning.fabric.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import Strategy
 
 from celeris.errors import CelerisError
 from celeris.training.callbacks.time_limit import TimeLimit
+from celeris.training.checkpoint_folder import CheckpointFiles
 from celeris.training.data import accumulation
 
 _NOISE = (
@@ -20,6 +22,9 @@ _NOISE = (
     ".*`isinstance\\(treespec, LeafSpec\\)` is deprecated.*",
     ".*smaller than the logging interval.*",
     ".*The total number of parameters detected may be inaccurate.*",
+    ".*It is recommended to use `self.log.*sync_dist=True.*",  # the means are those of all ranks already
+    ".*torch.distributed is disabled, unavailable or uninitialized.*",  # one process reads a folder of shards
+    ".*FSDP2-wrapped module.*returned a view tensor.*",  # nothing is freed before backward, and nothing is in place
 )
 
 
@@ -36,7 +41,7 @@ def build_trainer(
     accelerator: str = "auto",
     devices: int | str = 1,
     num_nodes: int = 1,
-    strategy: str = "auto",
+    strategy: str | Strategy = "auto",
     max_time: str | None = None,
 ) -> L.Trainer:
     """The trainer; gradient accumulation follows from the batch sizes and the number of processes.
@@ -49,7 +54,8 @@ def build_trainer(
         callbacks, loggers: of this run.
         val_every_n_steps: optimizer steps between two validations; None validates never.
         precision: 32-true or bf16-mixed (weights, averages and the schedule stay float32).
-        accelerator, devices, num_nodes, strategy: where to run, as Lightning names it.
+        accelerator, devices, num_nodes, strategy: where to run, as Lightning names it, or a strategy of
+            `celeris.training.strategies`.
         max_time: "DD:HH:MM:SS" of training after which this start of the run stops, checkpoints and exports; None has
             no limit.
 
@@ -62,7 +68,7 @@ def build_trainer(
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
-    by_torchrun = TorchElasticEnvironment.detect()
+    by_slurm = SLURMEnvironment.detect() and not TorchElasticEnvironment.detect()
     trainer = L.Trainer(
         max_steps=max_steps,
         max_epochs=-1,
@@ -84,7 +90,7 @@ def build_trainer(
         inference_mode=False,  # tensors of the average are moved during validation and updated after it
         # Preemption is StopOnSignal's job; Lightning's own requeueing would save inside the signal handler.
         # torchrun inside a SLURM job comes first, as it does for Lightning.
-        plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() and not by_torchrun else None,
+        plugins=[CheckpointFiles(), *([SLURMEnvironment(auto_requeue=False)] if by_slurm else [])],
     )
     trainer.accumulate_grad_batches = accumulation(global_batch_size, micro_batch_size, trainer.world_size)
     trainer.val_check_interval = (val_every_n_steps or 1) * trainer.accumulate_grad_batches

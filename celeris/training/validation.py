@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,11 +38,18 @@ class HeldOut:
             self._sums[name] = self._sums[name] + pair if name in self._sums else pair
 
     def means(self, strategy: Any) -> dict[str, float]:
-        """Σ value·tokens / Σ tokens over all ranks (every rank must have seen at least one batch)."""
-        if not self._sums:
+        """Σ value·tokens / Σ tokens over all ranks, of every value that any rank has measured."""
+        names = list(self._sums)
+        if dist.is_available() and dist.is_initialized():  # a rank's rows may all lack a context, or be filling only
+            found: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(found, names)
+            names = list(dict.fromkeys(name for part in found for name in part))
+        if not names:
             return {}
-        totals = strategy.reduce(torch.stack(list(self._sums.values())), reduce_op="sum").tolist()
-        return {name: total / count for name, (total, count) in zip(self._sums, totals, strict=True) if count > 0}
+        nothing = torch.zeros(2, dtype=torch.float64, device=strategy.root_device)
+        own = torch.stack([self._sums.get(name, nothing) for name in names])
+        totals = strategy.reduce(own, reduce_op="sum").tolist()
+        return {name: total / count for name, (total, count) in zip(names, totals, strict=True) if count > 0}
 
 
 def real_rows(batch: Batch, num_rows: int | None) -> Batch:

@@ -13,7 +13,8 @@ from celeris.language_model import LanguageModel
 from celeris.model import DiffusionLM
 from celeris.tasks.fine_tune import checkpoint_model
 from celeris.tokenizer import TextTokenizer, with_roles
-from celeris.training.low_rank import low_rank, merged
+from celeris.training.assembled import assembled
+from celeris.training.low_rank import low_rank
 from celeris.training.optim import adamw
 from celeris.training.vocabulary import with_new_roles
 from tests.tasks.conftest import Command, Workplace, quoted
@@ -168,7 +169,8 @@ def test_a_low_rank_change_starts_at_nothing_and_trains_only_itself() -> None:
 
 def test_an_export_is_plain_and_computes_the_same(tmp_path: Path) -> None:
     changed, _ = trained_low_rank()
-    plain = merged(changed)
+    plain = assembled(changed)
+    assert plain is not None
     assert plain.state_dict().keys() == checkpoint(roles=True).state_dict().keys()
     plain.save_pretrained(tmp_path)
     back = DiffusionLM.from_pretrained(tmp_path)
@@ -176,7 +178,7 @@ def test_an_export_is_plain_and_computes_the_same(tmp_path: Path) -> None:
     same(outputs(back, count), outputs(changed, count))
     for a, b in zip(outputs(changed, count), outputs(checkpoint(roles=True), count), strict=True):
         assert not torch.allclose(a, b, atol=1e-2)
-    assert merged(back) is back
+    assert assembled(back) is back
 
 
 @pytest.mark.slow

@@ -61,12 +61,12 @@ class Note(Periodic):
         super().__init__(*args, **kwargs)
         self.steps: list[int] = []
 
-    def look(self, trainer: Any, module: Any) -> None:
+    def look(self, trainer: Any, model: Any) -> None:
         self.steps.append(trainer.global_step)
 
 
 class Broken(Periodic):
-    def look(self, trainer: Any, module: Any) -> None:
+    def look(self, trainer: Any, model: Any) -> None:
         raise RuntimeError("no picture")
 
 

@@ -13,11 +13,14 @@ from celeris.training.validation import HeldOut, LossesByLevel, real_rows
 
 from .tiny import BLOCK, LENGTH, VOCAB, MemoryText, fit, tiny_model, tiny_module
 
-ALONE = SimpleNamespace(reduce=lambda tensor, reduce_op: tensor)
+CPU = torch.device("cpu")
+ALONE = SimpleNamespace(root_device=CPU, reduce=lambda tensor, reduce_op: tensor)
 
 
 class Together:
     """What HeldOut needs of a strategy, over torch.distributed."""
+
+    root_device = CPU
 
     @staticmethod
     def reduce(tensor, reduce_op):
@@ -45,6 +48,11 @@ def _rank(rank: int, address: str) -> None:
     dist.init_process_group("gloo", init_method=address, rank=rank, world_size=2)
     means = held_out(BATCHES[rank::2]).means(Together)
     assert abs(means["loss"] - 33 / 21) < 1e-12, means
+    # Rows that all lack something on one rank, and a rank without any row.
+    uneven = HeldOut()
+    if rank == 1:
+        uneven.add({"loss": torch.tensor(2.0), "loss_next_token": torch.tensor(3.0)}, torch.tensor(4))
+    assert uneven.means(Together) == {"loss": 2.0, "loss_next_token": 3.0}
     dist.destroy_process_group()
 
 

@@ -13,8 +13,9 @@ from celeris.errors import CelerisError
 class Checkpoints(L.Callback):
     """Writes step_00001000.ckpt every `every_n_steps` steps and at the end, and keeps last.ckpt the newest.
 
-    A file holds plain containers and tensors only (torch.load(weights_only=True)). A kill during the write leaves the
-    files before it as they were.
+    Each is a file, or a folder where the strategy shards the weights (`celeris.training.checkpoint_folder`), of plain
+    containers and tensors only (torch.load(weights_only=True)). A kill at any moment, also during the write, leaves
+    those before it as they were.
 
     Args:
         folder: the run's checkpoints; created when missing.
@@ -50,8 +51,13 @@ class Checkpoints(L.Callback):
         part = self.folder / f".{target.name}.part"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            if trainer.is_global_zero:
+                self._clear_leftovers()
+            trainer.strategy.barrier("leftovers")  # of a killed run, before any rank writes
             trainer.save_checkpoint(part)
             if trainer.is_global_zero:
+                if target.is_dir():
+                    self._point_last_at(part)  # a whole one while the other is exchanged
                 _into_place(part, target)
                 self._point_last_at(target)
                 self._forget_old()
@@ -64,9 +70,14 @@ class Checkpoints(L.Callback):
         self._saved = step
 
     def _point_last_at(self, target: Path) -> None:
-        """last.ckpt is another name of the newest file, so it costs no space; a copy where links are not possible."""
+        """last.ckpt is another name of the newest, so it costs no space: a second name of a file (a copy where links
+        are not possible), a symbolic link to a folder."""
         part = self.folder / ".last.ckpt.part"
         part.unlink(missing_ok=True)
+        if target.is_dir():
+            os.symlink(target.name, part)
+            os.replace(part, self.folder / "last.ckpt")
+            return
         try:
             os.link(target, part)
         except OSError:
@@ -75,11 +86,32 @@ class Checkpoints(L.Callback):
 
     def _forget_old(self) -> None:
         for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
-            old.unlink()
+            _delete(old)
+
+    def _clear_leftovers(self) -> None:
+        kept = (self.folder / "last.ckpt").resolve()
+        for pattern in (".*.ckpt.part", ".*.ckpt.old"):
+            for leftover in self.folder.glob(pattern):
+                if leftover.resolve() != kept:
+                    _delete(leftover)
 
 
 def _into_place(part: Path, target: Path) -> None:
     """Rename after the bytes have reached the disk, so that a power cut cannot leave a name without contents."""
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
+    if part.is_file():  # the files of a folder were synchronised by who wrote them
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+    if target.is_dir() and not target.is_symlink():  # only an empty folder can be renamed over
+        _delete(target)
     os.replace(part, target)
+
+
+def _delete(path: Path) -> None:
+    """A folder loses its name before its files: under step_….ckpt there is never half of one."""
+    if path.is_dir() and not path.is_symlink():
+        old = path if path.suffix == ".old" else path.with_name(f".{path.name.removeprefix('.')}.old")
+        if old != path:
+            os.replace(path, old)
+        shutil.rmtree(old)
+    else:
+        path.unlink()

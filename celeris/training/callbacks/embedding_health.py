@@ -43,8 +43,8 @@ def embedding_health(table: Table, rows: int = 2048) -> Health:
 class EmbeddingHealth(Periodic):
     """Logs embedding/mean_cosine and embedding/nearest_distance, and warns when rows run together."""
 
-    def look(self, trainer: Any, module: Any) -> None:
-        health = embedding_health(module.model.embedding.table)
+    def look(self, trainer: Any, model: Any) -> None:
+        health = embedding_health(model.embedding.table)
         report_values(trainer, {f"embedding/{name}": value for name, value in health._asdict().items()})
         if health.mean_cosine > COLLAPSED:
             get_console().print(

@@ -6,6 +6,7 @@ from typing import Any
 import lightning as L
 
 from celeris.training.export import export
+from celeris.training.sharding import is_sharded
 
 
 class Export(L.Callback):
@@ -20,6 +21,6 @@ class Export(L.Callback):
         self.folder, self.info = Path(folder), info
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
-        if trainer.is_global_zero:
+        if trainer.is_global_zero or is_sharded(pl_module):
             export(pl_module, self.folder, self.info)
         trainer.strategy.barrier("export")

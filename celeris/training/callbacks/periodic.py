@@ -8,13 +8,15 @@ import lightning as L
 import torch
 
 from celeris.errors import CelerisError
+from celeris.training.assembled import assembled
+from celeris.training.sharding import is_sharded
 
 
 class Periodic(L.Callback):
     """Calls `look` every `every_n_steps` steps and/or `every_minutes` minutes, and once after the last step.
 
-    Runs on the first rank only, so `look` must not communicate. The model is in eval mode with averaged weights and no
-    gradients; the training state is untouched.
+    `look` runs on the first rank only, so it must not communicate. The model is whole, in eval mode, with averaged
+    weights and no gradients; the training state is untouched. Sharded weights are gathered for it into a copy.
 
     Args:
         every_n_steps: optimizer steps; None leaves it to the clock.
@@ -31,14 +33,19 @@ class Periodic(L.Callback):
         self._last_time, self._last_step = time.monotonic(), 0
 
     @abstractmethod
-    def look(self, trainer: L.Trainer, module: Any) -> None:
+    def look(self, trainer: L.Trainer, model: Any) -> None:
         """The work; results go to `celeris.training.reporting`."""
 
     def on_train_start(self, trainer: L.Trainer, pl_module: Any) -> None:
         self._last_time, self._last_step = time.monotonic(), trainer.global_step
 
     def on_train_batch_end(self, trainer: L.Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if pl_module.between_steps and self._due(trainer.global_step):
+        if not pl_module.between_steps:
+            return
+        due = self._due(trainer.global_step)
+        if self.every_minutes is not None and is_sharded(pl_module):  # clocks differ, and gathering takes all ranks
+            due = trainer.strategy.reduce_boolean_decision(due, all=False)
+        if due:
             self._look(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
@@ -51,12 +58,14 @@ class Periodic(L.Callback):
         return by_step or by_time
 
     def _look(self, trainer: L.Trainer, module: Any) -> None:
-        if trainer.is_global_zero:
+        if trainer.is_global_zero or is_sharded(module):
             training = module.model.training
             module.model.eval()
             try:
-                with torch.no_grad(), module.ema.swapped(module.model):
-                    self.look(trainer, module)
+                with torch.no_grad(), module.averaged():
+                    model = assembled(module.model)
+                    if model is not None:
+                        self.look(trainer, model)
             finally:
                 module.model.train(training)
         self._last_time, self._last_step = time.monotonic(), trainer.global_step

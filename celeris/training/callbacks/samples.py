@@ -29,8 +29,8 @@ class Samples(Periodic):
         super().__init__(every_n_steps, every_minutes)
         self.sampler, self.show = sampler, show
 
-    def look(self, trainer: Any, module: Any) -> None:
-        texts = self.sampler(module.model).texts
+    def look(self, trainer: Any, model: Any) -> None:
+        texts = self.sampler(model).texts
         for text in texts[: self.show]:
             get_console().print(f"[dim]step {trainer.global_step}:[/dim] {escape(' '.join(text.split()))}")
         report_table(trainer, "samples", ("text",), [(text,) for text in texts])

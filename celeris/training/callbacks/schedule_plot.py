@@ -23,9 +23,9 @@ class SchedulePlot(Periodic):
         super().__init__(every_n_steps, every_minutes)
         self.folder = Path(folder)
 
-    def look(self, trainer: Any, module: Any) -> None:
-        schedule = module.model.schedule
-        t = torch.linspace(0, 1, 201, dtype=torch.float64, device=module.device)
+    def look(self, trainer: Any, model: Any) -> None:
+        schedule = model.schedule
+        t = torch.linspace(0, 1, 201, dtype=torch.float64, device=model.device)
         gamma, slope = schedule.gamma(t).cpu(), schedule.slope(t).cpu()
         report_values(trainer, {f"schedule/gamma_at_{k / 10:.1f}": float(gamma[20 * k]) for k in range(1, 10)})
         file = self.folder / "schedule.png"

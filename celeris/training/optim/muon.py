@@ -3,6 +3,8 @@
 `torch.optim.Muon` does the same arithmetic one matrix at a time and always in bf16. Here equal shapes go through the
 Newton–Schulz iteration as one batch (a small trunk is many small matrices, whose launches cost more than their
 products), and a CPU without bf16 instructions computes in float32. A test holds the two together.
+
+Sharded matrices (`celeris.training.sharding`) get the update of whole ones.
 """
 
 from collections import defaultdict
@@ -11,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor, Shard
 from torch.optim import Optimizer
 
+from celeris.training.sharding import local
 from celeris.typing import Float
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # quintic with the steepest slope at zero (the Muon post)
@@ -92,16 +96,41 @@ class Muon(Optimizer):
 
     def _step_equal_shapes(self, params: list[Tensor], group: dict[str, Any]) -> None:
         momentum, lr = group["momentum"], group["lr"]
-        grads = [p.grad for p in params if p.grad is not None]
+        grads = [local(p.grad) for p in params if p.grad is not None]
         buffers = []
         for p in params:
             if "momentum_buffer" not in self.state[p]:
                 self.state[p]["momentum_buffer"] = torch.zeros_like(p)
-            buffers.append(self.state[p]["momentum_buffer"])
+            buffers.append(local(self.state[p]["momentum_buffer"]))
         torch._foreach_lerp_(buffers, grads, 1 - momentum)
-        nesterov = torch._foreach_lerp(grads, buffers, momentum)
-        update = orthogonalize(torch.stack(list(nesterov)), group["steps"], product_dtype(params[0].device))
+        nesterov = torch.stack(list(torch._foreach_lerp(grads, buffers, momentum)))
+        dtype = product_dtype(params[0].device)
+        if isinstance(params[0], DTensor):
+            update = _orthogonalize_shards(nesterov, params[0], group["steps"], dtype)
+        else:
+            update = orthogonalize(nesterov, group["steps"], dtype)
         rows, cols = params[0].shape
-        torch._foreach_mul_(params, 1 - lr * group["weight_decay"])
+        own = [local(p) for p in params]
+        torch._foreach_mul_(own, 1 - lr * group["weight_decay"])
         scale = -lr * max(1.0, rows / cols) ** 0.5
-        torch._foreach_add_(params, [u.to(p.dtype) for u, p in zip(update, params, strict=True)], alpha=scale)
+        torch._foreach_add_(own, [u.to(p.dtype) for u, p in zip(update, own, strict=True)], alpha=scale)
+
+
+def _orthogonalize_shards(rows: Matrices, like: DTensor, steps: int, dtype: torch.dtype) -> Matrices:
+    """`orthogonalize` of matrices whose rows lie on several ranks: (n, own rows, cols) → the same.
+
+    Each rank is handed n/W whole matrices, iterates on those, and hands the rows back. A step sends every matrix
+    across twice in the products' dtype (two all-to-alls of 1/W of the matrices' bytes per rank; gloo has none and
+    gathers, W times as much), and its products are shared among the ranks.
+
+    Args:
+        rows: this rank's rows of each matrix.
+        like: one of the matrices, for its mesh and shape.
+    """
+    mesh, shape = like.device_mesh, torch.Size([len(rows), *like.shape])
+    stride = (like.shape[0] * like.shape[1], like.shape[1], 1)
+    by_rows = DTensor.from_local(rows.to(dtype), mesh, [Shard(1)], run_check=False, shape=shape, stride=stride)
+    mine = by_rows.redistribute(placements=[Shard(0)]).to_local()
+    done = orthogonalize(mine, steps, dtype) if len(mine) else mine
+    whole = DTensor.from_local(done.contiguous(), mesh, [Shard(0)], run_check=False, shape=shape, stride=stride)
+    return whole.redistribute(placements=[Shard(1)]).to_local()
