@@ -13,7 +13,7 @@ from celeris.sampling import generate
 from celeris.training.checkpoint_folder import read_folder
 from celeris.training.loggers import read_jsonl
 
-from .sharded import STEPS, model, train
+from .sharded import STEPS, train
 
 pytestmark = pytest.mark.slow
 
@@ -53,35 +53,39 @@ def largest(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((value.double() - b[name].double()).abs().max()) for name, value in a.items())
 
 
-def compare(one: Path, other: Path, tolerance: float, since: int = 0) -> None:
+def compare(one: Path, other: Path, tolerance: float, since: int = 0) -> dict[str, float]:
+    """Hold all that was measured after step `since` together; how far the two runs end from each other."""
     a, b = numbers(one), numbers(other)
     common = {key for key in a if key[0] > since}
     assert common == {key for key in b if key[0] > since} and (STEPS, "train/loss") in common
     apart = {key: abs(a[key] - b[key]) for key in common}
     worst = max(apart, key=lambda key: apart[key])
     first, second = state(one), state(other)
-    weights = largest(first["state_dict"], second["state_dict"])
-    average = largest(first["celeris"]["ema"]["average"], second["celeris"]["ema"]["average"])
-    norms = max(value for (_, name), value in apart.items() if name == "train/grad_norm")
-    print(
-        f"{one.name} and {other.name}: {apart[worst]:.1e} ({worst[1]} of step {worst[0]}), norm {norms:.1e}, "
-        f"weights {weights:.1e}, average {average:.1e}"
-    )
-    assert apart[worst] < tolerance and weights < tolerance and average < tolerance
-    assert first["celeris"]["ema"]["num_updates"] == second["celeris"]["ema"]["num_updates"] == STEPS
+    averages = [x["celeris"]["ema"] for x in (first, second)]
+    ends = {
+        "norm": max(value for (_, name), value in apart.items() if name == "train/grad_norm"),
+        "weights": largest(first["state_dict"], second["state_dict"]),
+        "average": largest(*(x["average"] for x in averages)),
+    }
+    print(f"{one.name} and {other.name}: {apart[worst]:.1e} ({worst[1]} of step {worst[0]}), {ends}")
+    assert apart[worst] < tolerance
+    assert [x["num_updates"] for x in averages] == [STEPS, STEPS]
+    return ends
 
 
-@pytest.mark.parametrize(("name", "tolerance"), [("fitted", 1e-5), ("gumbel", 1e-5), ("half", 0.02)])
-def test_shards_train_like_whole_weights(runs: Path, name: str, tolerance: float) -> None:
-    """Losses, held-out losses, the norm that is clipped by, weights, buffers and averages of 8 steps on two ranks."""
-    compare(runs / f"{name}_ddp", runs / f"{name}_fsdp", tolerance)
+@pytest.mark.parametrize(("kind", "tolerance"), [("muon", 1e-4), ("half", 5e-3), ("plain", 1e-5)])
+def test_shards_train_like_whole_weights(runs: Path, kind: str, tolerance: float) -> None:
+    """Losses, held-out losses and the norm that is clipped by, of 8 steps on two ranks."""
+    ends = compare(runs / f"{kind}_ddp", runs / f"{kind}_fsdp", tolerance)
+    if kind == "plain":  # see `linear`
+        assert max(ends.values()) < 1e-5
 
 
 def test_the_export_is_that_of_ddp_and_writes(runs: Path) -> None:
-    sharded, whole = (DiffusionLM.from_pretrained(runs / f"fitted_{kind}" / "export") for kind in ("fsdp", "ddp"))
+    sharded, whole = (DiffusionLM.from_pretrained(runs / f"plain_{kind}" / "export") for kind in ("fsdp", "ddp"))
     assert largest(sharded.state_dict(), whole.state_dict()) < 1e-5
     assert sharded.info["weights"] == "ema" and sharded.info["ema_updates"] == STEPS
-    average = state(runs / "fitted_fsdp")["celeris"]["ema"]["average"]
+    average = state(runs / "plain_fsdp")["celeris"]["ema"]["average"]
     assert largest(average, dict(sharded.named_parameters())) == 0
     texts = [
         generate(one, prompts=["abc"], max_new_tokens=8, num_inference_steps=4, seed=7).texts
@@ -91,7 +95,7 @@ def test_the_export_is_that_of_ddp_and_writes(runs: Path) -> None:
 
 
 def test_it_goes_on_with_one_rank_then_with_two_and_from_a_file(runs: Path) -> None:
-    whole = runs / "gumbel_fsdp"
+    whole = runs / "muon_fsdp"
     launch("one", runs, 1)
     compare(whole, runs / "one", 1e-4, since=4)
     launch("two", runs, 2)
@@ -101,13 +105,6 @@ def test_it_goes_on_with_one_rank_then_with_two_and_from_a_file(runs: Path) -> N
 
 def test_a_run_without_shards_goes_on_from_a_folder(runs: Path, tmp_path: Path) -> None:
     folder = runs / "plain"
-    train(folder, "gumbel", runs / "gumbel_fsdp" / "checkpoints" / "step_00000004.ckpt")
+    train(folder, "muon", runs / "muon_fsdp" / "checkpoints" / "step_00000004.ckpt")
     assert (folder / "checkpoints" / "last.ckpt").is_file()
-    compare(runs / "gumbel_fsdp", folder, 1e-4, since=4)
-
-
-def test_shards_begin_as_the_weights_of_one_process(runs: Path) -> None:
-    """After 2 steps of warm-up each weight is still within two steps' length of where one process starts."""
-    early = read_folder(runs / "gumbel_fsdp" / "checkpoints" / "step_00000002.ckpt")["state_dict"]
-    for name, value in model("gumbel").state_dict().items():
-        assert (early[f"model.{name}"] - value).abs().max() < 0.1, name
+    compare(runs / "muon_fsdp", folder, 1e-4, since=4)
