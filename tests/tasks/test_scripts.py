@@ -47,9 +47,8 @@ def test_prompts_from_standard_input(workplace: Workplace, tmp_path: Path) -> No
 @pytest.mark.parametrize("logger", ["none", "wandb_offline"])
 def test_two_ranks_make_one_run(workplace: Workplace, tmp_path: Path, logger: str) -> None:
     """F8: one folder, one configuration, one W&B run, and the weights of a run on one rank."""
-    words = [*workplace.training, f"paths.runs_dir={tmp_path / 'runs'}", f"logger={logger}", "micro_batch_size=2"]
-    ranks = ["trainer.devices=2", "trainer.strategy=ddp_find_unused_parameters_true", "trainer.accelerator=cpu"]
-    done = script("train", *words, *ranks, cwd=tmp_path)
+    words = [*workplace.training, f"paths.runs_dir={tmp_path / 'runs'}", f"logger={logger}", "trainer=ddp_cpu"]
+    done = script("train", *words, cwd=tmp_path)
     assert done.returncode == 0, done
     (run,) = (tmp_path / "runs" / "debug").iterdir()
     assert done.stdout.count(str(run)) == 1
@@ -80,8 +79,7 @@ def test_a_multirun_makes_a_folder_for_each_job(workplace: Workplace, tmp_path: 
     done = script("train", *words, cwd=tmp_path)
     assert done.returncode == 0, done
     assert len(list((tmp_path / "runs" / "debug").glob("*/export"))) == 2
-    ranks = ["trainer.devices=2", "trainer.accelerator=cpu", "micro_batch_size=2"]
-    refused = script("train", *words, *ranks, cwd=tmp_path)
+    refused = script("train", *words, "trainer=ddp_cpu", cwd=tmp_path)
     assert refused.returncode == 2 and "multirun" in refused.stderr, refused
 
 

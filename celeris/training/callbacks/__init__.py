@@ -9,6 +9,7 @@ from celeris.training.callbacks.schedule_plot import SchedulePlot
 from celeris.training.callbacks.signals import StopOnSignal
 from celeris.training.callbacks.speed import Speed
 from celeris.training.callbacks.step_metrics import StepMetrics
+from celeris.training.callbacks.watchdog import Watchdog
 
 __all__ = [
     "Checkpoints",
@@ -20,4 +21,5 @@ __all__ = [
     "Speed",
     "StepMetrics",
     "StopOnSignal",
+    "Watchdog",
 ]

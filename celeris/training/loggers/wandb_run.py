@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +15,30 @@ from rich.markup import escape
 class WandbRun(Logger):
     """Sends numbers, tables and pictures to one W&B run, from the first rank only.
 
-    wandb is imported at the first value. Any error of it, then or later, prints one line and ends the logging of this
-    process, nothing else; metrics.jsonl has everything anyway. Every value carries `trainer/global_step`, which is the
-    x-axis, so a resumed run continues its curves. Online, a resume continues the same W&B run (its id lies in the
-    run's folder); offline, where W&B cannot resume, it becomes a further run of the same group.
+    wandb is imported at the first value. Where an online start fails (no network, no key) one line says so and the
+    run is kept offline. Any other error of W&B, then or later, prints one line and ends the logging of this process,
+    nothing else; metrics.jsonl has everything anyway. Every wait is bounded. Every value carries `trainer/global_step`,
+    which is the x-axis, so a resumed run continues its curves, under the same id, which lies in the run's folder.
 
     Args:
         folder: the run's folder; W&B files go there.
         project: W&B project.
         offline: write files for `wandb sync`, use no network.
         start_seconds: longest wait for an online start.
+        finish_seconds: longest wait at the end for what is not uploaded yet; `wandb sync` sends the rest.
     """
 
     def __init__(
-        self, folder: str | Path, project: str = "celeris", offline: bool = True, start_seconds: float = 60.0
+        self,
+        folder: str | Path,
+        project: str = "celeris",
+        offline: bool = True,
+        start_seconds: float = 20.0,
+        finish_seconds: float = 60.0,
     ) -> None:
         super().__init__()
         self.folder, self.project, self.offline = Path(folder), project, offline
-        self.start_seconds = start_seconds
+        self.start_seconds, self.finish_seconds = start_seconds, finish_seconds
         self._run: Any = None
         self._failed = False
 
@@ -85,12 +92,21 @@ class WandbRun(Logger):
             send(self._run)
         except Exception as error:  # whatever it is, it is not worth the run
             self._failed = True
-            reason = escape(f"{type(error).__name__}: {error}")
-            get_console().print(
-                f"[yellow]warning:[/yellow] W&B stopped ({reason}); training goes on, metrics.jsonl has every number."
-            )
+            self._warn("W&B stopped", error, "training goes on, metrics.jsonl has every number.")
+            with suppress(Exception):  # else its exit hook, with nothing left to talk to, prints a traceback
+                import wandb
+
+                wandb.teardown(exit_code=1)
 
     def _start(self) -> Any:
+        if not self.offline:
+            try:
+                return self._init(offline=False)
+            except Exception as error:
+                self._warn("W&B cannot be reached", error, "the run is kept offline; `wandb sync` sends it later.")
+        return self._init(offline=True)
+
+    def _init(self, offline: bool) -> Any:
         import wandb
 
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -100,17 +116,24 @@ class WandbRun(Logger):
             group=self.folder.name,
             name=self.folder.name,
             id=self._run_id(),
-            mode="offline" if self.offline else "online",
-            resume=None if self.offline else "allow",
-            settings=wandb.Settings(silent=True, init_timeout=self.start_seconds),
+            mode="offline" if offline else "online",
+            resume="allow",
+            settings=wandb.Settings(
+                silent=True,
+                init_timeout=self.start_seconds,
+                login_timeout=self.start_seconds,
+                finish_timeout=self.finish_seconds,
+            ),
         )
         run.define_metric("*", step_metric="trainer/global_step")
         return run
 
     def _run_id(self) -> str:
-        if self.offline:
-            return secrets.token_hex(4)
         file = self.folder / "wandb_id.txt"
         if not file.exists():
             file.write_text(secrets.token_hex(4))
         return file.read_text().strip()
+
+    def _warn(self, what: str, error: Exception, then: str) -> None:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        get_console().print(f"[yellow]warning:[/yellow] {what} ({escape(reason[:200])}); {then}")
