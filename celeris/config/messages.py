@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's errors, each in one sentence."""
+"""Hydra's, OmegaConf's and submitit's errors, each in one sentence."""
 
 import traceback
 from collections.abc import Callable, Sequence
@@ -36,6 +36,8 @@ def explain(error: BaseException, overrides: Sequence[str], compose: Compose) ->
     if isinstance(cause, MissingMandatoryValue):
         return f"{cause.full_key} has no value; give one with {cause.full_key}=…"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if _raised_in(error, "submitit"):  # what a job printed follows, its error last
+        return f"The launcher: {' '.join(dict.fromkeys([lines[0], lines[-1]]))} (docs/clusters.md)"
     if isinstance(error, InstantiationException):  # "Error in call to target 'x':", the error, "full_key: y"
         return f"{_tail(lines, 'full_key: ')}{' '.join(lines[:2])}"
     if lines[0].startswith("Ambiguous value"):
@@ -51,8 +53,14 @@ def is_mistake(error: BaseException) -> bool:
     """Whether this is a user's mistake (one sentence) rather than a defect (a traceback)."""
     if isinstance(error, HydraException | OmegaConfBaseException | CelerisError):
         return True
-    places = traceback.extract_tb(error.__traceback__)  # Hydra also raises plain ValueErrors about what it was told
-    return isinstance(error, ValueError) and bool(places) and "hydra" in Path(places[-1].filename).parts
+    if _raised_in(error, "submitit"):  # no SLURM here, sbatch refuses, a job was killed
+        return True
+    return isinstance(error, ValueError) and _raised_in(error, "hydra")  # about what it was told
+
+
+def _raised_in(error: BaseException, package: str) -> bool:
+    places = traceback.extract_tb(error.__traceback__)
+    return bool(places) and package in Path(places[-1].filename).parts
 
 
 def _own(error: BaseException | None) -> CelerisError | None:

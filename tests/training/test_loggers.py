@@ -148,7 +148,7 @@ def test_wandb_gets_its_own_x_axis_and_one_run_for_all_resumes(tmp_path, monkeyp
 @pytest.mark.slow
 @pytest.mark.parametrize("offline", [True, False])
 def test_wandb_needs_no_network(tmp_path, offline):
-    """In a network namespace without even a loopback device: no step and no start waits longer than 10 s for it."""
+    """In a network namespace where nothing can be reached: no step waits for it, and the start less than W&B's 90 s."""
     pytest.importorskip("wandb")
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody make a network namespace (unshare -rn)")
@@ -176,7 +176,8 @@ assert not log._failed
     assert ("kept offline" in done.stdout) == (not offline)
     assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     times = [line["time"] for line in read_jsonl(tmp_path / "metrics.jsonl")]
-    assert len(times) == 5 and max(b - a for a, b in zip(times, times[1:], strict=False)) < 20
+    waits = [b - a for a, b in zip(times, times[1:], strict=False)]
+    assert len(times) == 5 and waits[0] < 60 and max(waits[1:]) < 10  # W&B starts with the first value
 
 
 @pytest.mark.slow

@@ -91,7 +91,7 @@ class Watchdog(L.Callback):
     def _report(self, trainer: L.Trainer) -> None:
         print(
             f"watchdog: rank {trainer.global_rank} of {trainer.world_size} on {socket.gethostname()} (process "
-            f"{os.getpid()}) has finished no batch for {self.seconds / 60:g} minutes, {self._place}, after step "
+            f"{os.getpid()}) has finished no batch for {self.seconds:,.0f} s, {self._place}, after step "
             f"{trainer.global_step}; it ends with exit status {EXIT_STATUS}. Stacks, the innermost call first:",
             file=sys.stderr,
             flush=True,
