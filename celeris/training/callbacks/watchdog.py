@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import signal
 import socket
 import sys
 import threading
@@ -80,6 +81,8 @@ class Watchdog(L.Callback):
             if self._hangs(main):
                 self._report(trainer)
                 if not self._done.wait(self.grace_seconds):
+                    if (launcher := trainer.strategy.launcher) is not None:
+                        launcher.kill(signal.SIGKILL)  # ranks that this one started, and nobody else would end
                     os._exit(EXIT_STATUS)  # the main thread may never come back to Python, where it could raise
 
     def _hangs(self, main: int) -> bool:
