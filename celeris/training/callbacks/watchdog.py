@@ -99,7 +99,7 @@ class Watchdog(L.Callback):
             file=sys.stderr,
             flush=True,
         )
-        faulthandler.dump_traceback(file=sys.__stderr__, all_threads=True)
+        faulthandler.dump_traceback(file=2, all_threads=True)  # the descriptor, whatever sys.stderr is now
 
 
 def _is_patient(thread: int) -> bool:
