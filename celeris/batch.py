@@ -22,6 +22,7 @@ class Batch:
             to ask the device.
         asked: (B,) int64, context tokens that are only read: the prompt of a pair, whose own next-token loss is not
             counted. None: every token is counted.
+        largest: (N, C) of the largest canvas that rows of this length can have; None: of this one, they all have it.
     """
 
     context: Tensor
@@ -32,6 +33,7 @@ class Batch:
     infill: bool = True
     ragged: bool = True
     asked: Tensor | None = None
+    largest: tuple[int, int] | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in self._on_device}

@@ -65,7 +65,8 @@ class Blanks:
         end = max(start + len(part) for start, part in zip(starts, canvases, strict=True))
         context = F.pad(ids, (0, max(end - ids.shape[1], 0)), value=pad_id)[:, : max(end, int(real.max()))]
         ragged = bool((canvas == pad_id).any())
-        return Batch(context.contiguous(), canvas, torch.tensor(starts).unsqueeze(1), given, index, True, ragged)
+        where, largest = torch.tensor(starts).unsqueeze(1), (1, ids.shape[1])
+        return Batch(context.contiguous(), canvas, where, given, index, True, ragged, largest=largest)
 
     def _canvas(self, text: Tensor, length: int, eos_id: int, rng: torch.Generator) -> tuple[int, Tensor, Tensor]:
         """Where the canvas of one row begins, its tokens, and which of them are given."""

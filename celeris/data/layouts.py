@@ -81,7 +81,8 @@ class Split:
             canvas[row, 0, : n - start] = ids[row, start:n]
             given[row, 0, : n - start] = given_spans(ids[row, start:n], self.p_given, rng, pad_id)
         ragged = bool((canvas == pad_id).any())
-        return Batch(context, canvas, torch.tensor(starts).unsqueeze(1), given, index, self.p_given > 0, ragged)
+        where, largest = torch.tensor(starts).unsqueeze(1), (1, ids.shape[1])
+        return Batch(context, canvas, where, given, index, self.p_given > 0, ragged, largest=largest)
 
     def _boundary(self, real: int, rng: torch.Generator) -> int:
         empty, where = torch.rand(2, generator=rng, dtype=torch.float64).tolist()
@@ -138,7 +139,8 @@ class Documents:
                     start[row] = 0
                 given[row] = torch.stack([given_spans(block, self.p_given, rng, pad_id) for block in canvas[row]])
         ragged = bool((canvas == pad_id).any())
-        return Batch(context.contiguous(), canvas, start, given, index, self.p_given > 0, ragged, asked)
+        largest = (-(-ids.shape[1] // length), length)
+        return Batch(context.contiguous(), canvas, start, given, index, self.p_given > 0, ragged, asked, largest)
 
     def asked(self, ids: Int[Tensor, "B L"]) -> Int[Tensor, "B"]:
         """How many tokens of each row are only read."""

@@ -106,11 +106,26 @@ class LevelMixture(nn.Module):
         self.times = Stratified() if times is None else times
         self.edges = torch.tensor(weights, dtype=torch.float64).cumsum(0) / sum(weights)
 
-    def draw(self, index: Tensor, blocks: int, length: int, dim: int, seed: int, device: torch.device) -> RowNoise:
-        """Random numbers of the rows `index` (B,) (on the CPU): N = blocks, C = length, D = dim."""
+    def draw(
+        self,
+        index: Tensor,
+        blocks: int,
+        length: int,
+        dim: int,
+        seed: int,
+        device: torch.device,
+        largest: tuple[int, int] | None = None,
+    ) -> RowNoise:
+        """Random numbers of the rows `index` (B,) (on the CPU): N = blocks, C = length, D = dim.
+
+        Args:
+            largest: N and C of the largest canvas there can be, where they differ from batch to batch. As many numbers
+                are drawn, or what a row draws would depend on the rows beside it.
+        """
         rows = index.tolist()
-        eps = torch.empty(len(rows), blocks, length, dim, device=device)
-        free = torch.empty(len(rows), blocks, length, dtype=torch.float64)
+        most = largest or (blocks, length)
+        eps = torch.empty(len(rows), *most, dim, device=device)
+        free = torch.empty(len(rows), *most, dtype=torch.float64)
         pick = torch.empty(len(rows), dtype=torch.float64)
         coins = []
         for row, key in enumerate(rows):
@@ -120,7 +135,9 @@ class LevelMixture(nn.Module):
             coins.append(float(torch.rand((), generator=small)))
             eps[row].normal_(generator=generator(seed, "noise", key, device))
         # Bent on the device, where a law of times keeps its history: no step has to wait for a copy of it.
-        clock = self.times.bend(self.times.uniforms(index, blocks, seed).to(device, non_blocking=True))
+        eps, free = eps[:, :blocks, :length], free[:, :blocks, :length]
+        times = self.times.uniforms(index, most[0], seed)[:, :blocks]
+        clock = self.times.bend(times.to(device, non_blocking=True))
         choice = torch.searchsorted(self.edges, pick, right=True).clamp_max(len(self.laws) - 1)
         free, choice = free.to(device, non_blocking=True), choice.to(device, non_blocking=True)
         own = self.times.bend(free)

@@ -101,7 +101,8 @@ class Objective(nn.Module, ABC):
     def draw(self, model: DiffusionLM, batch: Batch, seed: int) -> RowNoise:
         """The batch's levels and noise."""
         blocks, length = batch.canvas.shape[1:]
-        return self.levels.draw(batch.index, blocks, length, model.embedding.dim, seed, batch.canvas.device)
+        device = batch.canvas.device
+        return self.levels.draw(batch.index, blocks, length, model.embedding.dim, seed, device, batch.largest)
 
     def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
         noise = self.draw(model, batch, seed)
