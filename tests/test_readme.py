@@ -45,6 +45,7 @@ SMALL = {
 HERE = {  # what this machine has not: GPUs, the hub, W&B's servers; `experiment=base` at full size has its own test
     "experiment=base": ["trainer=default", "data=local_text", "length=64", "block_length=16", "logger=wandb_offline"],
     "data=huggingface": ["data=local_text"],
+    "experiment=xl": ["trainer=default"],
 }
 TRAINED = ("experiment=compare/",)  # at their own size, which the comparison needs to be equal
 

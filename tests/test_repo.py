@@ -26,6 +26,7 @@ ROOMS = [
     ["baselines"],
     ["evaluation"],
     ["training", "distillation"],
+    ["scaling"],
     ["serving"],
     ["interop"],
     ["config"],

@@ -14,6 +14,7 @@ class TrainConfig:
     block_length: int
     global_batch_size: int
     micro_batch_size: int | None
+    estimate: bool
     threads: int | None
     run_id: str | None
     ckpt: str | None
@@ -38,6 +39,7 @@ class TrainConfig:
     module: Any
     datamodule: Any
     trainer: Any
+    hardware: Any
     callbacks: Any = field(metadata={"parts": "callback"})
     logger: Any = field(metadata={"parts": "logger"})
 

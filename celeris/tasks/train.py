@@ -20,6 +20,7 @@ from celeris.embedding import FrozenEmbedding
 from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.streams import stream
+from celeris.tasks.estimate import print_estimate
 from celeris.tasks.fine_tune import checkpoint_model, origin
 from celeris.tasks.parent import end_with_first_rank
 from celeris.tasks.ranks import adopt_local_tasks, check_ranks, is_first_rank
@@ -36,6 +37,8 @@ def train(config: DictConfig) -> None:
     load_plugins(config)
     check_config(config, TrainConfig)
     check_hydra(hydra)
+    if config.estimate:
+        return print_estimate(config)
     adopt_local_tasks()
     many = hydra.mode == RunMode.MULTIRUN
     experiment = str(hydra.runtime.choices.get("experiment") or "custom")

@@ -1,0 +1,1 @@
+"""What a run costs before it is started: memory, arithmetic, communication, time."""
