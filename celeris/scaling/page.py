@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ MARK = "<!-- python -m celeris.tasks.scaling docs/scaling.md writes all that fol
 """What stands above this line of the page is somebody's text, and kept."""
 DEVICES = (8, 16, 32, 64, 128, 256, 512, 1024)
 COLUMNS = ["GPUs", "rows x micro-batches a GPU", "GB sent a GPU", "step", "waiting for the wire", "tokens/s",
-           "efficiency", "of bf16 peak", "GB a GPU", "days"]  # fmt: skip
+           "a GPU's share of its best", "of bf16 peak", "GB a GPU", "days"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,19 @@ def _single(trace: Trace) -> float:
     return single / sum(n * one.flops for work in (trace.forward, trace.backward) for one, n in work.items())
 
 
-def _table(found: dict[int, Any]) -> list[str]:
-    return markdown_table(Table("", COLUMNS, [_cells(ranks, one) for ranks, one in found.items()]))[2:]
+def _table(found: Mapping[int, Estimate | None]) -> list[str]:
+    shares = shares_of_best(found)
+    return markdown_table(Table("", COLUMNS, [_cells(n, one, shares.get(n, 0.0)) for n, one in found.items()]))[2:]
 
 
-def _cells(ranks: int, found: Estimate | None) -> list[str]:
+def shares_of_best(found: Mapping[int, Estimate | None]) -> dict[int, float]:
+    """Tokens a second and device, over those of the number of devices that has most of them: what waiting for the wire
+    and micro-batches too small for the device cost together."""
+    each = {ranks: one.tokens_per_second / ranks for ranks, one in found.items() if one is not None}
+    return {ranks: speed / max(each.values()) for ranks, speed in each.items()}
+
+
+def _cells(ranks: int, found: Estimate | None, share: float) -> list[str]:
     if found is None:
         return [str(ranks), "more GPUs than rows", *["–"] * (len(COLUMNS) - 2)]
     plan, time = found.plan, found.time
@@ -147,7 +155,7 @@ def _cells(ranks: int, found: Estimate | None) -> list[str]:
         f"{time.total:.3f} s",
         f"{time.exposed:.3f} s",
         f"{found.tokens_per_second / 1e3:,.0f} k",
-        f"{time.efficiency:.1%}",
+        f"{share:.1%}",
         f"{found.utilisation:.0%}",
         f"{found.memory.total / 1e9:.1f}" + ("" if found.fits else " (too much)"),
         f"{found.days:,.1f}",
@@ -184,17 +192,16 @@ def read_measured(file: Path) -> dict[str, Any] | None:
 
 
 def draw(subjects: Sequence[Subject], hardware: Hardware, axes: Any) -> None:
-    """Efficiency over the number of devices: lines the experiment's own batch, dashes a batch that grows."""
+    """`shares_of_best` over the number of devices: lines the experiment's own batch, dashes a batch that grows."""
     for number, subject in enumerate(subjects):
-        strong = {ranks: one for ranks, one in fixed_batch(subject, hardware).items() if one is not None}
         for found, style, words in (
-            (strong, "-o", "own batch"),
+            (fixed_batch(subject, hardware), "-o", "own batch"),
             (fixed_share(subject, hardware), "--", "growing batch"),
         ):
+            shares = shares_of_best(found)
             label = f"{subject.name}, {words}"
-            efficiency = [one.time.efficiency for one in found.values()]
-            axes.plot(list(found), efficiency, style, color=f"C{number}", markersize=4, label=label)
-    axes.set(xscale="log", xlabel="GPUs", ylabel="share of the step that computes", ylim=(0, 1.03))
+            axes.plot(list(shares), list(shares.values()), style, color=f"C{number}", markersize=4, label=label)
+    axes.set(xscale="log", xlabel="GPUs", ylabel="tokens/s of a GPU, over the most", ylim=(0, 1.03))
     axes.set_xticks(DEVICES, [str(ranks) for ranks in DEVICES])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

@@ -63,8 +63,9 @@ def optimizer_of(model: LanguageModel) -> Optimizer:
     return muon_adamw(model, lr=1e-3)
 
 
-def trace_of(size: Size, again: bool = False, mixed: bool = False) -> Trace:
-    """The counted step of a model of this size; `again`: layers are computed again in backward; `mixed`: in bf16."""
+def trace_of(size: Size, again: bool = False, mixed: bool = False, gathered: torch.dtype = torch.float32) -> Trace:
+    """The counted step of a model of this size; `again`: layers are computed again in backward; `mixed`: in bf16;
+    `gathered`: as in `trace_step`."""
     ema, model = EMA(0.9), fake_model(spec_of(size))
     if again:
         recompute(model.layers)
@@ -76,6 +77,7 @@ def trace_of(size: Size, again: bool = False, mixed: bool = False) -> Trace:
         lambda: (ema.average or {}).values(),
         batch_of(size),
         mixed,
+        gathered,
     )
 
 

@@ -104,6 +104,7 @@ def trace_step(
         hook.remove()
     backward = passes.work - forward
     del output
+    _cast(model.layers, torch.float32)
     optimizer.step()  # the first one makes the states
     average(model, 0)
     update = Ledger()

@@ -111,6 +111,9 @@ def test_mixed_precision_keeps_what_a_gpu_keeps_also_where_layers_are_computed_a
     assert {one.half for one in mixed.forward if one.flops} == {False, True}  # the evidence stays in float32
     assert mixed.kept < plain.kept and mixed.states == plain.states
     assert trace_of(SIZE, again=True, mixed=True).kept < mixed.kept
+    halves = trace_of(SIZE, mixed=True, gathered=torch.bfloat16)  # no second, 16-bit copy of the layers' weights
+    assert halves.states == plain.states and halves.kept < mixed.kept
+    assert (halves.forward_flops, halves.backward_flops) == (plain.forward_flops, plain.backward_flops)
 
 
 def test_flops_are_torchs_where_nothing_is_causal() -> None:

@@ -71,7 +71,9 @@ def test_the_page_keeps_what_stands_above_its_mark(tmp_path: Path, monkeypatch: 
     def small(experiment: str, hardware_name: str):
         monkeypatch.setattr(
             "celeris.tasks.scaling.compose_config",
-            lambda task, words: compose_config(task, ["experiment=debug", "tokenizer=byte", *words[1:]]),
+            lambda task, words: compose_config(
+                task, ["experiment=debug", "tokenizer=byte", "global_batch_size=64", *words[1:]]
+            ),
         )
         return subject_of("debug", hardware_name)
 
