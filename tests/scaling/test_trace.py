@@ -94,7 +94,7 @@ def test_fake_tensors_are_counted_as_real_ones() -> None:
 @pytest.mark.parametrize("again", [False, True])
 def test_kept_is_what_autograd_saves(again: bool) -> None:
     kept, saved = trace_of(SIZE, again).kept, saved_bytes(real_model(again))
-    assert 0 <= kept - saved < 500  # the loss's terms are kept, too
+    assert kept == pytest.approx(saved, rel=1e-3)  # the loss's terms are kept, too, and some of what ids become is not
 
 
 def test_recomputation_keeps_less_and_computes_more() -> None:
