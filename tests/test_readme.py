@@ -35,6 +35,7 @@ SMALL = {
             f"evaluation.speed.{word}"
             for word in ("num_inference_steps=[2]", "length=32", "batch_sizes=[1]", "repeats=1")
         ),
+        *(f"evaluation.infilling.{word}" for word in ("num_inference_steps=[2]", "num_samples=2")),
         *(f"evaluation.lengths.{word}" for word in ("num_inference_steps=[2]", "num_samples=2", "max_new_tokens=32")),
         *(
             f"evaluation.exact_match.{word}"
