@@ -2,6 +2,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from celeris.errors import CelerisError
 from celeris.training.callbacks import Checkpoints
 from celeris.training.callbacks import checkpoints as checkpoints_file
+from celeris.training.checkpoint_folder import read_folder, write_folder
 from celeris.training.ema import EMA
 
 from .tiny import fit, tiny_module
@@ -70,16 +72,25 @@ class FakeTrainer:
         self.global_step = 0
         self.weights = torch.zeros(1 << 19)
 
-    def save_checkpoint(self, file) -> None:
-        torch.save({"global_step": self.global_step, "weights": self.weights + self.global_step}, file)
+    def save_checkpoint(self, path) -> None:
+        self.write({"global_step": self.global_step, "weights": self.weights + self.global_step}, path)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_kill_during_the_save_leaves_whole_files(tmp_path):
+@pytest.mark.parametrize(
+    ("write", "read", "kills", "longest"),
+    [
+        pytest.param(torch.save, partial(torch.load, weights_only=True), 20, 0.02, id="files"),
+        pytest.param(write_folder, read_folder, 10, 0.3, id="folders", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_kill_during_the_save_leaves_whole_checkpoints(tmp_path, write, read, kills, longest):
     random.seed(0)
     trainer: Any = FakeTrainer()
+    trainer.write = write
     last = tmp_path / "last.ckpt"
-    for _ in range(20):
+    for _ in range(kills):
         before = trainer.global_step
         child = os.fork()
         if child == 0:
@@ -90,14 +101,38 @@ def test_a_kill_during_the_save_leaves_whole_files(tmp_path):
         newest = last.stat().st_ino if last.exists() else None
         while not last.exists() or last.stat().st_ino == newest:
             time.sleep(0.001)
-        time.sleep(random.uniform(0.0, 0.02))
+        time.sleep(random.uniform(0.0, longest))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        states = {file.name: torch.load(file, weights_only=True) for file in tmp_path.glob("*.ckpt")}
+        states = {path.name: read(path) for path in tmp_path.glob("[!.]*.ckpt")}
         for state in states.values():
             assert (state["weights"] == state["global_step"]).all()
         trainer.global_step = states["last.ckpt"]["global_step"]
         assert trainer.global_step > before
+    Checkpoints(tmp_path, 1, keep=2)._clear_leftovers()
+    assert len(list(tmp_path.glob("[!.]*"))) <= 4 and not list(tmp_path.glob(".step*"))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_folder_takes_the_place_of_a_file_and_the_other_way_round(tmp_path):
+    """A run that went on with another strategy, from an earlier step: its new checkpoint has the name of an old one."""
+    trainer: Any = FakeTrainer()
+    trainer.global_step = 3
+    for write in (torch.save, write_folder, write_folder, torch.save):
+        trainer.write = write
+        trainer.weights = trainer.weights + 1
+        Checkpoints(tmp_path, 1).save(trainer)
+        last = tmp_path / "last.ckpt"
+        assert last.is_dir() == (write is write_folder) and last.samefile(tmp_path / "step_00000003.ckpt")
+        found = read_folder(last) if last.is_dir() else torch.load(last, weights_only=True)
+        assert torch.equal(found["weights"], trainer.weights + 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "step_00000003.ckpt"]
+
+
+def test_half_a_folder_is_said_to_be_no_checkpoint(tmp_path):
+    (tmp_path / "step_00000003.ckpt").mkdir()
+    with pytest.raises(CelerisError, match="no whole checkpoint"):
+        read_folder(tmp_path / "step_00000003.ckpt")
 
 
 def test_a_failed_write_is_an_error_at_the_first_save(tmp_path, monkeypatch):

@@ -83,6 +83,7 @@ class Checkpoints(L.Callback):
         except OSError:
             shutil.copyfile(target, part)
         _into_place(part, self.folder / "last.ckpt")
+        part.unlink(missing_ok=True)  # renaming over another name of the same file leaves both
 
     def _forget_old(self) -> None:
         for old in sorted(self.folder.glob("step_*.ckpt"))[: -self.keep]:
@@ -101,7 +102,8 @@ def _into_place(part: Path, target: Path) -> None:
     if part.is_file():  # the files of a folder were synchronised by who wrote them
         with part.open("rb") as file:
             os.fsync(file.fileno())
-    if target.is_dir() and not target.is_symlink():  # only an empty folder can be renamed over
+    # Only a file can be renamed over a file, and nothing over a folder that holds something.
+    if target.is_dir() and not target.is_symlink() or part.is_dir() and target.exists():
         _delete(target)
     os.replace(part, target)
 
