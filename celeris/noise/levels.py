@@ -21,22 +21,23 @@ class LevelLaw(Protocol):
         clock: of each block, (B, N).
         own: an independent time of each position under the same law of times, (B, N, C).
         free: the uniform numbers `own` was made of, for everything that is not a time; a law uses `own` or `free`.
+        widths: positions of each block that are real, (B, N); what lies behind them is padding.
     """
 
-    def __call__(self, clock: Times, own: Times, free: Tensor) -> Times: ...
+    def __call__(self, clock: Times, own: Times, free: Tensor, widths: Tensor) -> Times: ...
 
 
 class Together:
     """All positions of a block at one level."""
 
-    def __call__(self, clock: Times, own: Times, free: Tensor) -> Times:
+    def __call__(self, clock: Times, own: Times, free: Tensor, widths: Tensor) -> Times:
         return _spread(clock.t, clock, free)
 
 
 class PerToken:
     """An independent level per position (DSL 2605.12836)."""
 
-    def __call__(self, clock: Times, own: Times, free: Tensor) -> Times:
+    def __call__(self, clock: Times, own: Times, free: Tensor, widths: Tensor) -> Times:
         return own
 
 
@@ -46,9 +47,9 @@ class Staggered:
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = low, high
 
-    def __call__(self, clock: Times, own: Times, free: Tensor) -> Times:
+    def __call__(self, clock: Times, own: Times, free: Tensor, widths: Tensor) -> Times:
         stagger = self.low + (self.high - self.low) * free[..., 0]
-        return Times(canvas_levels(clock.t, free.shape[-1], stagger).u, _spread(clock.t, clock, free).weight)
+        return Times(canvas_levels(clock.t, free.shape[-1], stagger, widths).u, _spread(clock.t, clock, free).weight)
 
 
 class Masked:
@@ -63,7 +64,7 @@ class Masked:
             raise CelerisError(f"noise={noise} of Masked must be in (0, 1): positions at either end earn no loss.")
         self.noise = noise
 
-    def __call__(self, clock: Times, own: Times, free: Tensor) -> Times:
+    def __call__(self, clock: Times, own: Times, free: Tensor, widths: Tensor) -> Times:
         noised = free < clock.t[..., None]
         return _spread(torch.where(noised, self.noise, 0.0).to(free.dtype), clock, free)
 
@@ -115,12 +116,14 @@ class LevelMixture(nn.Module):
         seed: int,
         device: torch.device,
         largest: tuple[int, int] | None = None,
+        widths: Tensor | None = None,
     ) -> RowNoise:
         """Random numbers of the rows `index` (B,) (on the CPU): N = blocks, C = length, D = dim.
 
         Args:
             largest: N and C of the largest canvas there can be, where they differ from batch to batch. As many numbers
                 are drawn, or what a row draws would depend on the rows beside it.
+            widths: (B, N) positions of each block before its padding; None: all C.
         """
         rows = index.tolist()
         most = largest or (blocks, length)
@@ -141,9 +144,10 @@ class LevelMixture(nn.Module):
         choice = torch.searchsorted(self.edges, pick, right=True).clamp_max(len(self.laws) - 1)
         free, choice = free.to(device, non_blocking=True), choice.to(device, non_blocking=True)
         own = self.times.bend(free)
+        widths = torch.full(free.shape[:2], length, device=device) if widths is None else widths
         u, weight = torch.zeros_like(free), torch.ones_like(free)
         for number, law in enumerate(self.laws):
-            chosen, levels = (choice == number)[:, None, None], law(clock, own, free)
+            chosen, levels = (choice == number)[:, None, None], law(clock, own, free, widths)
             u, weight = torch.where(chosen, levels.t, u), torch.where(chosen, levels.weight, weight)
         return RowNoise(u.float(), eps, coins, weight.float())
 

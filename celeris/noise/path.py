@@ -30,21 +30,23 @@ def fitting_stagger(stagger: float, num_inference_steps: float) -> float:
     return min(stagger, max(0.75 * num_inference_steps - 1, 0.0))
 
 
-def canvas_levels(t: Tensor, block_length: int, stagger: Tensor | float) -> Levels:
+def canvas_levels(t: Tensor, block_length: int, stagger: Tensor | float, widths: Tensor | None = None) -> Levels:
     """Levels of the C positions at canvas time t.
 
     Args:
         t: (…) canvas time in [0, 1].
         block_length: C.
         stagger: s ≥ 0, a number or a tensor shaped like `t`.
+        widths: positions of a canvas that are not padding, shaped like `t`; they share the clock out among them, and the
+            padding goes with the last one. None: all C.
 
     Returns:
         u (…, C) in [0, 1] and du/dt (…, C), which is 0 where a position waits or has arrived.
     """
-    place = torch.arange(block_length, device=t.device, dtype=t.dtype) / max(block_length - 1, 1)
+    width = torch.full_like(t, block_length) if widths is None else widths.to(t.dtype)
+    place = torch.arange(block_length, device=t.device, dtype=t.dtype) / (width[..., None] - 1).clamp_min(1)
     s = torch.as_tensor(stagger, device=t.device, dtype=t.dtype)[..., None]
-    if block_length == 1:
-        s = torch.zeros_like(s)  # nothing to wait for
-    raw = t[..., None] * (1 + s) - s * (1 - place)
+    s = torch.where(width[..., None] > 1, s, 0.0)  # a single position has nothing to wait for
+    raw = t[..., None] * (1 + s) - s * (1 - place.clamp_max(1))
     moving = (raw >= 0) & (raw <= 1)
     return Levels(raw.clamp(0, 1), torch.where(moving, 1 + s, torch.zeros_like(raw)))

@@ -101,8 +101,11 @@ class Objective(nn.Module, ABC):
     def draw(self, model: DiffusionLM, batch: Batch, seed: int) -> RowNoise:
         """The batch's levels and noise."""
         blocks, length = batch.canvas.shape[1:]
-        device = batch.canvas.device
-        return self.levels.draw(batch.index, blocks, length, model.embedding.dim, seed, device, batch.largest)
+        # Where canvases differ in length, each one's own counts, as in sampling: what a row draws is its own affair.
+        widths = None if batch.largest is None else (batch.canvas != model.pad_id).sum(-1)
+        return self.levels.draw(
+            batch.index, blocks, length, model.embedding.dim, seed, batch.canvas.device, batch.largest, widths
+        )
 
     def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
         noise = self.draw(model, batch, seed)
