@@ -37,8 +37,8 @@ def canvas_levels(t: Tensor, block_length: int, stagger: Tensor | float, widths:
         t: (…) canvas time in [0, 1].
         block_length: C.
         stagger: s ≥ 0, a number or a tensor shaped like `t`.
-        widths: positions of a canvas that are not padding, shaped like `t`; they share the clock out among them, and the
-            padding goes with the last one. None: all C.
+        widths: positions of a canvas that are not padding, shaped like `t`; they share the clock out among them, and
+            the padding goes with the last one. None: all C.
 
     Returns:
         u (…, C) in [0, 1] and du/dt (…, C), which is 0 where a position waits or has arrived.

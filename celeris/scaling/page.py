@@ -116,7 +116,8 @@ def _subject(subject: Subject, hardware: Hardware) -> list[str]:
     ]
     strong, weak = fixed_batch(subject, hardware), fixed_share(subject, hardware)
     lines += ["The experiment's own batch:", "", *_table(strong), ""]
-    lines += [f"{plan.micro_batch} row(s) a GPU: the batch grows with the GPUs, and the steps stay as many:", "", *_table(weak), ""]
+    said = f"{plan.micro_batch} row(s) a GPU: the batch grows with the GPUs, and the steps stay as many:"
+    lines += [said, "", *_table(weak), ""]
     return lines
 
 
