@@ -1,8 +1,9 @@
 """A corpus that is tokenized while it is trained on, for text that does not fit on disk as rows.
 
 Sample counter g is row g // lanes of lane g modulo lanes (`celeris.data.lanes`), whatever the number of ranks, loader
-processes and rows of a micro-batch, so resuming needs one integer here too. Rank r of W and loader process w of n read
-the counters r + W·(w + n·k): where W·n divides the number of lanes they share none, and no text is tokenized twice.
+processes and rows of a micro-batch, so resuming needs one integer here too. Each of W ranks reads runs of M counters,
+the rows of its micro-batches, and of n loader processes each takes every n-th of them: where M·W divides the number of
+lanes and n divides M (or M·W·n the number of lanes), they share no lane, and no text is tokenized twice.
 
 A lane passes over its shards for ever and meets each of their rows once a pass; lanes of unequal length begin their
 next pass at different counters.
@@ -12,6 +13,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -77,31 +79,31 @@ class StreamingText(TextData):
             self.train, self.bound_layout, None, seed, self.tokenizer.pad_id, micro_batch_size, start, stop, rank,
             world_size,
         )  # fmt: skip
-        readers = world_size * max(num_workers, 1)
-        if self.lanes % readers and rank == 0:
+        workers = max(num_workers, 1)
+        apart = world_size * (micro_batch_size if micro_batch_size % workers == 0 else micro_batch_size * workers)
+        if self.lanes % apart and world_size * workers > 1 and rank == 0:
             print(
-                f"lanes={self.lanes} is not a multiple of {world_size} rank(s) times {max(num_workers, 1)} reading "
-                f"process(es): text is tokenized more than once; set data.lanes= to a multiple of {readers}."
+                f"lanes={self.lanes} is not a multiple of {apart} ({world_size} rank(s), micro_batch_size="
+                f"{micro_batch_size}, {workers} reading process(es)): text is tokenized more than once; set data.lanes"
+                "= to such a multiple."
             )
         return StreamBatches(self.stream(seed), batches, num_workers, pin_memory)
 
 
 @dataclass
 class StreamRows(IterableDataset):
-    """The first `count` rows of a rank from counter `start` on; of several loader processes each reads every n-th."""
+    """The rows of the micro-batches `batches`, one after another; of several loader processes each reads every n-th."""
 
     stream: Stream
-    start: int
-    count: int
-    rank: int
-    world_size: int
+    batches: MicroBatches
 
     def __iter__(self) -> Iterator[Tensor]:
         worker = get_worker_info()
         own, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         lanes: dict[int, Lane] = {}
-        for k in range(own, self.count, workers):
-            place, number = divmod(self.start + self.rank + self.world_size * k, self.stream.lanes)
+        counters = chain.from_iterable(self.batches.counters(j).tolist() for j in range(len(self.batches)))
+        for counter in islice(counters, own, None, workers):
+            place, number = divmod(counter, self.stream.lanes)
             lane = lanes.setdefault(number, Lane(self.stream, number))
             yield torch.from_numpy(lane.row(place))
 
@@ -120,8 +122,7 @@ class StreamBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         own = self.batches
-        count = own.micro_batch_size * (len(own) - 1) + len(own.counters(len(own) - 1)) if len(own) else 0
-        rows = StreamRows(self.stream, own.start, count, own.rank, own.world_size)
+        rows = StreamRows(self.stream, own)
         # Spawned: a forked process must not use a tokenizer whose threads it did not inherit.
         loader = iter(
             DataLoader(
