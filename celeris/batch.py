@@ -1,5 +1,6 @@
 """One batch as the model sees it: a clean context stream and the canvas blocks to denoise."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,6 +24,8 @@ class Batch:
         asked: (B,) int64, context tokens that are only read: the prompt of a pair, whose own next-token loss is not
             counted. None: every token is counted.
         largest: (N, C) of the largest canvas that rows of this length can have; None: of this one, they all have it.
+        step: all micro-batches that this rank reads in the optimizer step which this one begins, itself included.
+        means: what the step's means are taken over (`over`); None: this batch is the whole step.
     """
 
     context: Tensor
@@ -34,6 +37,8 @@ class Batch:
     ragged: bool = True
     asked: Tensor | None = None
     largest: tuple[int, int] | None = None
+    step: "tuple[Batch, ...] | None" = None
+    means: Mapping[str, Tensor] | None = None
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "Batch":
         moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in self._on_device}
@@ -48,6 +53,18 @@ class Batch:
 
     def pin_memory(self) -> "Batch":
         return replace(self, **{name: getattr(self, name).pin_memory() for name in self._on_device})
+
+    def over(self, name: str, own: Tensor) -> Tensor:
+        """What a sum over this batch is divided by, so that micro-batches together give the mean over their step.
+
+        Args:
+            name: of the objective's `counts`.
+            own: the count in this batch alone.
+
+        Returns:
+            `own`; in a part of a step the count of all parts, divided by their number. At least 1e-12.
+        """
+        return (own if self.means is None else self.means[name].to(own.dtype)).clamp_min(1e-12)
 
     @property
     def _on_device(self) -> tuple[str, ...]:

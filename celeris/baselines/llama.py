@@ -11,7 +11,7 @@ from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.language_model import LanguageModel
 from celeris.objectives.objective import ObjectiveOutput, Term, total
-from celeris.objectives.tokens import answers_only
+from celeris.objectives.tokens import answers_only, mean_cross_entropy
 from celeris.typing import Ids, Logits
 
 NEVER = -1e9
@@ -117,8 +117,10 @@ class LlamaNextToken(nn.Module):
             )
         logits = model.logits(batch.context)
         targets = answers_only(batch.context, batch.asked, model.pad_id)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=model.pad_id)
-        return total({"loss_next_token": Term(loss)})
+        return total({"loss_next_token": Term(mean_cross_entropy(logits, targets, batch, model.pad_id))})
+
+    def counts(self, model: Llama, batch: Batch, seed: int) -> dict[str, Tensor]:
+        return {"next_token": (answers_only(batch.context, batch.asked, model.pad_id) != model.pad_id).sum(1)}
 
 
 @torch.no_grad()

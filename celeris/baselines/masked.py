@@ -144,7 +144,11 @@ class MaskedDiffusion(nn.Module):
         masked = (uniform < t[:, None]).to(ids.device) & asked
         logits = model.logits(ids.masked_fill(masked, model.mask_id), valid if batch.ragged else None)
         weight = masked / t.to(ids.device, torch.float32)[:, None]
-        return total({"loss_masked": Term((token_loss(logits, ids) * weight).sum() / asked.sum().clamp_min(1))})
+        tokens = batch.over("asked", asked.sum().float())
+        return total({"loss_masked": Term((token_loss(logits, ids) * weight).sum() / tokens)})
+
+    def counts(self, model: MaskedLM, batch: Batch, seed: int) -> dict[str, Tensor]:
+        return {"asked": ((batch.canvas != model.pad_id) & ~batch.given).flatten(1).sum(1)}
 
 
 def draw_noise(index: Tensor, length: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -55,7 +55,7 @@ class MeanSquaredError(Objective):
         return weight * squared_error(model, reading) / reading.x0.shape[-1]
 
     def own_terms(self, model: DiffusionLM, batch: Batch, reading: Reading, seed: int) -> dict[str, Term]:
-        share = reading.text / reading.text.sum().clamp_min(1)
+        share = reading.text / batch.over("text", reading.text.sum().float())
         ends = self.gamma(model, torch.tensor([0.0, 1.0], device=reading.u.device))
         terms: dict[str, Term] = {}
         if self.rounding_weight:
@@ -70,7 +70,8 @@ class MeanSquaredError(Objective):
                 "rows are equal. Set objective.rounding_weight to a positive number (1.0), or freeze the table."
             )
         if self.anchor_weight:
-            anchor = (reading.cross_entropy * reading.counted).sum() / reading.counted.sum().clamp_min(1)
+            counted = batch.over("counted", reading.counted.sum().float())
+            anchor = (reading.cross_entropy * reading.counted).sum() / counted
             terms["loss_anchor"] = Term(anchor, self.anchor_weight)
         prior = (torch.sigmoid(-ends[1]) * reading.x0.square().mean(-1) * share).sum()
         return terms | {"loss_prior": Term(prior)}

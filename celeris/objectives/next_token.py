@@ -1,12 +1,12 @@
 """Next-token prediction alone: the autoregressive twin, with the same trunk, data and step."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from celeris.batch import Batch
 from celeris.errors import CelerisError
 from celeris.model import DiffusionLM
 from celeris.objectives.objective import ObjectiveOutput, Term, total
-from celeris.objectives.tokens import next_token_loss
+from celeris.objectives.tokens import next_token_loss, next_tokens
 
 
 class NextToken(nn.Module):
@@ -21,4 +21,7 @@ class NextToken(nn.Module):
                 "would not see the rest; choose layout=all_blocks, which puts whole rows of at least 2 tokens there."
             )
         context = model.encode_context(batch.context, (batch.context != model.pad_id).sum(1))
-        return total({"loss_next_token": Term(next_token_loss(model, batch.context, context, batch.asked))})
+        return total({"loss_next_token": Term(next_token_loss(model, batch, context))})
+
+    def counts(self, model: DiffusionLM, batch: Batch, seed: int) -> dict[str, Tensor]:
+        return {"next_token": (next_tokens(model.pad_id, batch) != model.pad_id).sum(1)}

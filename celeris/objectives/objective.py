@@ -13,7 +13,7 @@ from celeris.model import DiffusionLM
 from celeris.noise import Observed, add_noise
 from celeris.noise.levels import LevelMixture, RowNoise
 from celeris.noise.posterior import diffusion_rate
-from celeris.objectives.tokens import next_token_loss, token_loss
+from celeris.objectives.tokens import next_token_loss, next_tokens, token_loss
 from celeris.rounding import Denoised
 from celeris.typing import Gamma, Latent, Mask
 
@@ -98,14 +98,29 @@ class Objective(nn.Module, ABC):
         """Level at schedule time u. No gradient: only the bound may move the ends of a learned path."""
         return model.schedule.gamma(u).detach()
 
-    def draw(self, model: DiffusionLM, batch: Batch, seed: int) -> RowNoise:
-        """The batch's levels and noise."""
+    def draw(self, model: DiffusionLM, batch: Batch, seed: int, dim: int | None = None) -> RowNoise:
+        """The batch's levels and noise, of `dim` coordinates (the model's)."""
         blocks, length = batch.canvas.shape[1:]
         # Where canvases differ in length, each one's own counts, as in sampling: what a row draws is its own affair.
         widths = None if batch.largest is None else (batch.canvas != model.pad_id).sum(-1)
         return self.levels.draw(
-            batch.index, blocks, length, model.embedding.dim, seed, batch.canvas.device, batch.largest, widths
+            batch.index,
+            blocks,
+            length,
+            model.embedding.dim if dim is None else dim,
+            seed,
+            batch.canvas.device,
+            batch.largest,
+            widths,
         )
+
+    def counts(self, model: DiffusionLM, batch: Batch, seed: int) -> dict[str, Tensor]:
+        """What the means of the terms are taken over, by kind, of each row (B,): known before the model has run."""
+        noise = self.draw(model, batch, seed, dim=0)
+        text, counted = self._asked(model, batch, noise)
+        kinds = {"moving": noise.weight * counted, "counted": counted, "text": text}
+        found = {name: kind.flatten(1).sum(1) for name, kind in kinds.items()}
+        return found | {"next_token": (next_tokens(model.pad_id, batch) != model.pad_id).sum(1)}
 
     def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
         noise = self.draw(model, batch, seed)
@@ -113,22 +128,23 @@ class Objective(nn.Module, ABC):
         reading = self._read(model, batch, noise, context)
         counts = noise.weight * reading.counted
         losses = self.token_losses(model, reading)
-        terms = {"loss_diffusion": Term((losses * (counts / counts.sum().clamp_min(1e-12))).sum())}
+        terms = {"loss_diffusion": Term((losses * (counts / batch.over("moving", counts.sum()))).sum())}
         terms |= self.own_terms(model, batch, reading, seed)
         if self.next_token_weight and model.has_next_token_head and batch.context.shape[1] > 1:
-            next_token = next_token_loss(model, batch.context, context, batch.asked)
-            terms["loss_next_token"] = Term(next_token, self.next_token_weight)
+            terms["loss_next_token"] = Term(next_token_loss(model, batch, context), self.next_token_weight)
         if model.training:
             self.levels.fit(noise.u, losses, reading.counted)
         if model.training and self.schedule_weight:
             fit = model.schedule.fit(_observed(model, reading))
             if fit is not None:
+                own = reading.counted.sum().float()
+                fit = fit if batch.means is None else fit * (own / batch.over("counted", own))
                 terms["loss_schedule"] = Term(fit, self.schedule_weight)
         return total(terms)
 
     def _read(self, model: DiffusionLM, batch: Batch, noise: RowNoise, context: Context) -> Reading:
         valid = batch.canvas != model.pad_id
-        text = valid & ~batch.given
+        text, counted = self._asked(model, batch, noise)
         x0 = model.embedding(batch.canvas)
         gamma = self.gamma(model, noise.u)
         z = torch.where(batch.given[..., None], x0, add_noise(x0, gamma, noise.eps))
@@ -146,8 +162,12 @@ class Objective(nn.Module, ABC):
                 )
                 carried[chosen] = model.x0_hat(first).to(z.dtype)
         out = model.predict(z, gamma, context, batch.start, carried, some_given, some_pad)
-        counted = text & (noise.u > 0) & (noise.u < 1)
         return Reading(x0, noise.eps, noise.u, gamma, out, token_loss(out.logits, batch.canvas), text, counted)
+
+    def _asked(self, model: DiffusionLM, batch: Batch, noise: RowNoise) -> tuple[Mask, Mask]:
+        """`text` and `counted` of a `Reading`."""
+        text = (batch.canvas != model.pad_id) & ~batch.given
+        return text, text & (noise.u > 0) & (noise.u < 1)
 
 
 def total(terms: dict[str, Term]) -> ObjectiveOutput:

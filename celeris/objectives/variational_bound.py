@@ -57,8 +57,8 @@ class VariationalBound(Objective):
     def gamma(self, model: DiffusionLM, u: Tensor) -> Gamma:
         return model.schedule.gamma(u)
 
-    def draw(self, model: DiffusionLM, batch: Batch, seed: int) -> RowNoise:
-        noise = super().draw(model, batch, seed)
+    def draw(self, model: DiffusionLM, batch: Batch, seed: int, dim: int | None = None) -> RowNoise:
+        noise = super().draw(model, batch, seed, dim)
         return noise._replace(u=torch.where(self._at_data(batch, seed), 0.0, noise.u))
 
     def token_losses(self, model: DiffusionLM, reading: Reading) -> Tensor:
@@ -66,7 +66,7 @@ class VariationalBound(Objective):
 
     def own_terms(self, model: DiffusionLM, batch: Batch, reading: Reading, seed: int) -> dict[str, Term]:
         at_data = reading.text & self._at_data(batch, seed)
-        tokens = reading.text.sum().clamp_min(1)
+        tokens = batch.over("text", reading.text.sum().float())
         reconstruction = self.reconstruction_every * (reading.cross_entropy * at_data).sum() / tokens
         noisiest = self.gamma(model, reading.u.new_ones(()))
         prior = prior_kl(reading.x0.square().sum(-1), noisiest, model.embedding.dim).float()

@@ -1,6 +1,10 @@
 """One objective first, another one then."""
 
-from torch import nn
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from celeris.batch import Batch
 from celeris.errors import CelerisError
@@ -27,12 +31,38 @@ class WarmUp(nn.Module):
         self.first, self.then, self.rows = first, then, rows
 
     def forward(self, model: DiffusionLM, batch: Batch, seed: int) -> ObjectiveOutput:
-        early = batch.index < self.rows
-        if not model.training or not early.any():
+        if not model.training:
             return self.then(model, batch, seed)
-        if early.all():
-            return self.first(model, batch, seed)
-        share = float(early.float().mean())
-        one, two = self.first(model, batch.rows(early), seed), self.then(model, batch.rows(~early), seed)
-        loss = share * one.loss + (1 - share) * two.loss
-        return ObjectiveOutput(loss, {**one.terms, **two.terms, "loss": loss.detach()})
+        loss: Tensor | float = 0.0
+        terms: dict[str, Tensor] = {}
+        for name, objective, chosen in self._parts(batch):
+            if not chosen.any():
+                continue
+            part = batch if chosen.all() else batch.rows(chosen)
+            rows = chosen.float().mean() if batch.means is None else batch.means[f"{name}/rows"] / batch.means["rows"]
+            out = objective(model, _own_means(part, name), seed)
+            loss = loss + rows.to(out.loss) * out.loss
+            terms |= out.terms
+        assert isinstance(loss, Tensor)
+        return ObjectiveOutput(loss, {**terms, "loss": loss.detach()})
+
+    def counts(self, model: DiffusionLM, batch: Batch, seed: int) -> dict[str, Tensor]:
+        found = {"rows": torch.ones_like(batch.index)}
+        for name, objective, chosen in self._parts(batch):
+            found[f"{name}/rows"] = chosen
+            for kind, rows in objective.counts(model, batch, seed).items():
+                found[f"{name}/{kind}"] = rows * chosen.to(rows.device)
+        return found
+
+    def _parts(self, batch: Batch) -> list[tuple[str, Any, Tensor]]:
+        """Name, objective, and which rows are its own, (B,) bool."""
+        early = batch.index < self.rows
+        return [("first", self.first, early), ("then", self.then, ~early)]
+
+
+def _own_means(batch: Batch, name: str) -> Batch:
+    """The batch with the means of objective `name` alone."""
+    if batch.means is None:
+        return batch
+    begin = f"{name}/"
+    return replace(batch, means={k.removeprefix(begin): v for k, v in batch.means.items() if k.startswith(begin)})

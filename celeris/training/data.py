@@ -1,11 +1,14 @@
 """Batches for Lightning: the position in the data is a function of the step, so resuming needs no loader state."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import lightning as L
 from torch.utils.data import DataLoader, Subset
 
+from celeris.batch import Batch
 from celeris.errors import CelerisError
 
 
@@ -52,6 +55,22 @@ def accumulation(global_batch_size: int, micro_batch_size: int | None, world_siz
     return global_batch_size // rows
 
 
+class WholeSteps:
+    """The micro-batches of `loader`; the first of every `count` knows them all (`Batch.step`)."""
+
+    def __init__(self, loader: Iterable[Batch], count: int) -> None:
+        self.loader, self.count = loader, count
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = iter(self.loader)
+        while step := tuple(islice(batches, self.count)):
+            yield replace(step[0], step=step)
+            yield from step[1:]
+
+
 class TextDataModule(L.LightningDataModule):
     """Serves the samples step·global_batch_size … max_steps·global_batch_size as one long epoch.
 
@@ -96,7 +115,7 @@ class TextDataModule(L.LightningDataModule):
                 f"The trainer accumulates {trainer.accumulate_grad_batches} micro-batches where the batch sizes ask "
                 f"for {expected}; build it with celeris.training.trainer.build_trainer."
             )
-        return self.data.train_loader(
+        loader = self.data.train_loader(
             self.micro_batch_size,
             seed=self.seed,
             start=self.first_step * self.global_batch_size,
@@ -106,6 +125,8 @@ class TextDataModule(L.LightningDataModule):
             num_workers=self.num_workers,
             pin_memory=trainer.strategy.root_device.type == "cuda",
         )
+        alone = trainer.world_size * expected == 1
+        return loader if alone else WholeSteps(loader, expected)
 
     def val_dataloader(self) -> DataLoader:
         trainer = self._trainer()

@@ -4,14 +4,14 @@ Nothing here depends on when a run was stopped. Randomness inside the step is se
 training noise from (seed, sample), data order from (seed, counter), the learning rate from (step, max_steps). What is
 left to save is the state after the last complete optimizer step, and that is what a checkpoint holds, whenever it is
 taken: weights, EMA and optimizer change only there, and buffers that move with every micro-batch are saved as they were
-there. Nor does anything depend on the number of ranks while `micro_batch_size` stays: a step's rows are cut into the
-same micro-batches whichever rank computes them (`celeris.data.loader`), and an online fit learns from all of them at
-once.
+there. Nor does anything depend on how a step's rows are cut into micro-batches and dealt to ranks: each mean of the
+loss is taken over the whole step (`Batch.over`), and an online fit learns from all of it at once. Only dropout follows
+the micro-batch.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightning as L
@@ -30,6 +30,7 @@ from celeris.training.guard import GradientGuard
 from celeris.training.recompute import recompute
 from celeris.training.resume import restarted_loops
 from celeris.training.sharding import Sharding
+from celeris.training.step_means import step_means
 from celeris.training.validation import HeldOut, Mean, real_rows
 
 
@@ -51,7 +52,8 @@ class TrainingModule(L.LightningModule):
 
     Args:
         model: a DiffusionLM, or a baseline.
-        objective: called as objective(model, batch, seed); gives `.loss` and `.terms`.
+        objective: called as objective(model, batch, seed); gives `.loss` and `.terms`. Where it has
+            `counts(model, batch, seed)`, micro-batches together give the mean over their step (`Batch.over`).
         optimizer: model → optimizer whose groups carry `base_lr`.
         lr_schedule: (step, max_steps) → multiplier.
         ema: average of the weights; validation and export use it.
@@ -91,6 +93,7 @@ class TrainingModule(L.LightningModule):
         self._sharding: Sharding | None = None
         self._configured = False
         self._sums: dict[str, Tensor] = {}
+        self._means: dict[str, Tensor] | None = None
         self._settled: SettledBuffers | None = None
         self._held_out = HeldOut()
         self._probe = probe
@@ -141,11 +144,12 @@ class TrainingModule(L.LightningModule):
         micro = batch_idx % self.trainer.accumulate_grad_batches
         if micro == 0:
             self._sums = {}
+            self._means = None if batch.step is None else step_means(self.objective, self.model, batch.step, self.seed)
             for fit in self._online_fits():
                 fit.hold()
         count = self.global_step * self.trainer.accumulate_grad_batches + micro
         torch.manual_seed(stream(self.seed, "dropout", count * self.trainer.world_size + self.global_rank))
-        output = self(self.objective, batch, self.seed)
+        output = self(self.objective, replace(batch, step=None, means=self._means), self.seed)
         assert self._settled is not None
         self._settled.heal()
         for name, value in {**output.terms, "loss": output.loss}.items():

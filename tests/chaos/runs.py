@@ -103,8 +103,8 @@ def check_samples(place: Path, run: str, steps: int) -> None:
         ids = [counter for rank in seen[step].values() for counter, _ in rank]
         assert sorted(ids) == list(range(step * GLOBAL_BATCH, (step + 1) * GLOBAL_BATCH)), (step, seen[step])
         rows |= {counter: row for rank in seen[step].values() for counter, row in rank}
-    (manifest,) = (place / "cache" / "packed").glob("*/manifest.json")
-    count = json.loads(manifest.read_text())["splits"]["train"]["rows"]
+    (manifest,) = (place / "cache" / "shards").glob("*/manifest.json")
+    count = json.loads(manifest.read_text())["splits"]["train"]["manifest"]["rows"]
     passes = len(rows) // count
     assert passes >= 2 and len(set(rows.values())) == count  # rows of this text differ, so a row names itself
     for number in range(passes):
