@@ -105,7 +105,7 @@ def strike(place: Path, words: list[str], world_size: int, kill: Kill, done: int
 def wait_for(started: list[ranks.Rank], place: Path, post: Path, kill: Kill) -> str:
     """Until the moment of the kill; says where the run is."""
     if kill.place == "start":
-        time.sleep(10 * kill.delay)
+        time.sleep(3 * kill.delay)  # below what a short run needs to its end
         return "while starting"
     deadline, seen = time.monotonic() + 300, runs.folder(place, "killed") / "seen-0.jsonl"
     before = seen.stat().st_size if seen.exists() else 0

@@ -93,10 +93,7 @@ class WandbRun(Logger):
         except Exception as error:  # whatever it is, it is not worth the run
             self._failed = True
             self._warn("W&B stopped", error, "training goes on, metrics.jsonl has every number.")
-            with suppress(Exception):  # else its exit hook, with nothing left to talk to, prints a traceback
-                import wandb
-
-                wandb.teardown(exit_code=1)
+            _end_service()
 
     def _start(self) -> Any:
         if not self.offline:
@@ -104,6 +101,7 @@ class WandbRun(Logger):
                 return self._init(offline=False)
             except Exception as error:
                 self._warn("W&B cannot be reached", error, "the run is kept offline; `wandb sync` sends it later.")
+                _end_service()  # it still holds the id
         return self._init(offline=True)
 
     def _init(self, offline: bool) -> Any:
@@ -137,3 +135,11 @@ class WandbRun(Logger):
     def _warn(self, what: str, error: Exception, then: str) -> None:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         get_console().print(f"[yellow]warning:[/yellow] {what} ({escape(reason[:200])}); {then}")
+
+
+def _end_service() -> None:
+    """W&B's process ends; else its exit hook, with nothing left to talk to, prints a traceback."""
+    with suppress(Exception):
+        import wandb
+
+        wandb.teardown(exit_code=1)
