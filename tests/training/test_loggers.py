@@ -186,7 +186,7 @@ def test_the_death_of_wandbs_service_is_one_warning(tmp_path, capsys):
 
     class KillService(L.Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-            if trainer.global_step == 3 and not killed:
+            if trainer.global_step == 5 and not killed:  # the first four steps have been sent
                 core = subprocess.run(["pgrep", "-P", str(os.getpid()), "wandb-core"], capture_output=True, text=True)
                 killed.extend(int(number) for number in core.stdout.split())
                 for number in killed:
