@@ -83,6 +83,8 @@ def strike(place: Path, words: list[str], world_size: int, kill: Kill, done: int
     stand = [f"+callbacks.stand.{key}={value}" for key, value in (
         ("_target_", "chaos_points.StandStill"), ("place", kill.place.replace(" ", "_")), ("step", done + kill.after),
         ("rank", kill.standing), ("folder", runs.quoted(str(post))))]  # fmt: skip
+    if kill.standing not in kill.victims:  # it finishes what it is at, and then misses the others
+        stand += ["+callbacks.stand.seconds=2", "+callbacks.stand.whole=true"]
     started = ranks.start([*words, *stand], world_size, place / "logs" / name)
     where = wait_for(started, place, post, kill)
     time.sleep(kill.delay)
