@@ -154,7 +154,7 @@ def test_the_prompt_earns_no_next_token_loss() -> None:
     context = model.encode_context(batch.context, (batch.context != PAD).sum(1))
     hidden = context.hidden.detach().requires_grad_()
     context.hidden = hidden
-    loss = next_token_loss(model, batch.context, context, batch.asked)
+    loss = next_token_loss(model, batch, context)
     (gradient,) = torch.autograd.grad(loss, hidden)
     places = torch.arange(1, batch.context.shape[1] + 1)  # of the token that a state predicts
     real = (batch.context != PAD).sum(1)
